@@ -1,0 +1,206 @@
+"""How an attempt ended, and the settlement that follows from it."""
+
+from __future__ import annotations
+
+import traceback as tracebacks
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from random import Random
+
+from runlane.domain.durations import ZERO, format_duration
+from runlane.domain.errors import RunlaneError
+from runlane.domain.excerpt import head, tail
+from runlane.domain.ids import RunId
+from runlane.domain.retry import NonRetryable, Retry, RetryAfter, retry_delay
+
+MESSAGE_BYTES = 1024
+TRACEBACK_BYTES = 8192
+TYPE_BYTES = 255
+TRACEBACK_FRAMES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed, as it is stored: message up to 1 KiB, traceback up to 8 KiB (its end, which names the culprit).
+
+    Longer text is cut, NUL and lone surrogates are replaced, so that a failure can always be stored.
+    """
+
+    code: str
+    type: str
+    message: str
+    traceback: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", head(self.code, TYPE_BYTES))
+        object.__setattr__(self, "type", head(self.type, TYPE_BYTES))
+        object.__setattr__(self, "message", head(self.message, MESSAGE_BYTES))
+        if self.traceback is not None:
+            object.__setattr__(self, "traceback", tail(self.traceback, TRACEBACK_BYTES))
+
+    @classmethod
+    def of(cls, error: BaseException, *, store_traceback: bool = True) -> Failure:
+        """The failure that an exception means; its code is a `RunlaneError`'s own, `non_retryable`, or `handler_error`."""
+        return cls(_code(error), _type_name(error), _message(error), _traceback(error) if store_traceback else None)
+
+
+class OutcomeKind(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    RETRY = "retry"
+    """The attempt failed; the run goes on after `delay`."""
+    RELEASED = "released"
+    LEASE_EXPIRED = "lease_expired"
+    """Recovery of an expired lease: a retry after `delay`, or the end if `final`."""
+    HANDED_BACK = "handed_back"
+    """Claimed but not started: due again after `delay`, and the attempt does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is written for one lease, if its token is still stored. `result` is JSON text, set with `succeeded` only."""
+
+    run_id: RunId
+    token: str
+    kind: OutcomeKind
+    result: str | None = None
+    failure: Failure | None = None
+    delay: timedelta | None = None
+    reason: str | None = None
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned; its value is already JSON text."""
+
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler, or the codec around it, raised."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The handler released the run, suspended, or stopped because it was asked to."""
+
+    delay: timedelta
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The attempt had not ended by its deadline."""
+
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Nobody extended the lease until it expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """Claimed, but this process cannot start it."""
+
+    delay: timedelta = ZERO
+    reason: str | None = None
+
+
+AttemptEnd = Returned | Raised | Released | TimedOut | Lost | NotStarted
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """A claim's counters: `failures` before this attempt, and the attempts that the run may fail."""
+
+    failures: int
+    max_attempts: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a failure now is the end."""
+        return self.failures + 1 >= self.max_attempts
+
+
+def decide(
+    run_id: RunId,
+    token: str,
+    end: AttemptEnd,
+    counters: Counters,
+    retry: Retry,
+    rng: Random,
+    *,
+    store_traceback: bool = True,
+) -> Settlement:
+    """The settlement of an attempt that ended like this; what a requested cancellation makes of it is the transition table's.
+
+    `counters.max_attempts` is the stored one, which wins over `retry.max_attempts`: it is what the run was promised.
+    """
+    match end:
+        case Returned(result):
+            return Settlement(run_id, token, OutcomeKind.SUCCEEDED, result=result)
+        case Released(delay, reason):
+            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=reason)
+        case NotStarted(delay, reason):
+            return Settlement(run_id, token, OutcomeKind.HANDED_BACK, delay=delay, reason=reason)
+    failure = _failure(end, store_traceback=store_traceback)
+    ends = counters.is_last or not _may_retry(end)
+    wait = None if ends else _delay(end, counters, retry, rng)
+    if isinstance(end, Lost):
+        return Settlement(run_id, token, OutcomeKind.LEASE_EXPIRED, failure=failure, delay=wait, final=ends)
+    return Settlement(run_id, token, OutcomeKind.FAILED if ends else OutcomeKind.RETRY, failure=failure, delay=wait)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether trying again may help: not if the handler or a `RunlaneError` says otherwise."""
+    return error.retryable if isinstance(error, RunlaneError) else not isinstance(error, NonRetryable)
+
+
+def _failure(end: Raised | TimedOut | Lost, *, store_traceback: bool) -> Failure:
+    match end:
+        case Raised(error):
+            return Failure.of(error, store_traceback=store_traceback)
+        case TimedOut(after):
+            return Failure("timed_out", "TimedOut", f"the attempt had not ended by its deadline, {format_duration(after)} after its start")
+        case Lost():
+            return Failure("lease_expired", "LeaseExpired", "the lease expired: the worker died, or was cut off from the database")
+
+
+def _may_retry(end: Raised | TimedOut | Lost) -> bool:
+    return not isinstance(end, Raised) or is_retryable(end.error)
+
+
+def _delay(end: Raised | TimedOut | Lost, counters: Counters, retry: Retry, rng: Random) -> timedelta:
+    if isinstance(end, Raised) and isinstance(end.error, RetryAfter):
+        return end.error.delay
+    return retry_delay(retry, counters.failures + 1, rng)
+
+
+def _code(error: BaseException) -> str:
+    if isinstance(error, RunlaneError):
+        return error.code
+    return "non_retryable" if isinstance(error, NonRetryable) else "handler_error"
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    # The text is the application's code, which may itself be broken; the failure is stored all the same.
+    try:
+        return str(error)
+    except Exception:
+        return f"<{_type_name(error)} has no readable message>"
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(tracebacks.format_exception(error, limit=-TRACEBACK_FRAMES))

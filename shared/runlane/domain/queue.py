@@ -1,0 +1,159 @@
+"""Queues: the policy that a deployer writes, and the counters that a queue reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from runlane.domain.durations import ZERO, Duration, format_duration, parse_duration
+from runlane.domain.errors import ConfigurationError, ContractError
+from runlane.domain.ids import validate_name
+
+LARGEST_COUNT = 2_147_483_647
+"""The largest Postgres `integer`."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Throttle:
+    """At most `limit + burst` starts of a partition in any half-open `period`; burst 0: evenly spaced."""
+
+    limit: int
+    period: timedelta
+    burst: int = 0
+
+    def __init__(self, limit: int, period: Duration, burst: int = 0) -> None:
+        faults = [*_count_faults("throttle limit", limit, least=1), *_count_faults("throttle burst", burst, least=0)]
+        length = _positive(period, "throttle period", faults)
+        ConfigurationError.raise_if(faults)
+        _assign(self, limit=limit, period=length, burst=burst)
+
+    def policy(self) -> dict[str, Any]:
+        return {"limit": self.limit, "period": format_duration(self.period), "burst": self.burst}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Queue:
+    """A queue and its policy; a wrong one raises `ConfigurationError` with every fault.
+
+    `concurrency_limit` bounds each partition and `total_limit` the whole queue, both in slots (default: unlimited).
+    `dispatch_timeout` is how long a dispatch row may stay unclaimed (default: the lease duration; 5 minutes on
+    unlimited queues). `dispatch_window` is how many dispatch rows the queue may have, softly counted.
+    """
+
+    name: str
+    default: bool = field(default=False, compare=False)
+    """Taken when neither trigger nor task names a queue: the runtime's choice, no part of the policy that is compared."""
+    concurrency_limit: int | None = None
+    total_limit: int | None = None
+    dispatch_timeout: timedelta | None = None
+    dispatch_window: int = 1000
+    throttle: Throttle | None = None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        default: bool = False,
+        concurrency_limit: int | None = None,
+        total_limit: int | None = None,
+        dispatch_timeout: Duration | None = None,
+        dispatch_window: int = 1000,
+        throttle: Throttle | None = None,
+    ) -> None:
+        faults = [*_name_faults(name), *_count_faults("dispatch_window", dispatch_window, least=1)]
+        if concurrency_limit is not None:
+            faults += _count_faults("concurrency_limit", concurrency_limit, least=1)
+        if total_limit is not None:
+            faults += _count_faults("total_limit", total_limit, least=1)
+        faults += _throttle_faults(throttle)
+        timeout = None if dispatch_timeout is None else _positive(dispatch_timeout, "dispatch_timeout", faults)
+        ConfigurationError.raise_if(f"queue {name!r}: {fault}" for fault in faults)
+        _assign(
+            self,
+            name=name,
+            default=default,
+            concurrency_limit=concurrency_limit,
+            total_limit=total_limit,
+            dispatch_timeout=timeout,
+            dispatch_window=dispatch_window,
+            throttle=throttle,
+        )
+
+    @classmethod
+    def from_policy(cls, name: str, policy: Mapping[str, Any]) -> Queue:
+        """The queue that `policy()` described; keys that are missing take their defaults."""
+        throttle = policy.get("throttle")
+        return cls(name, **{**policy, "throttle": Throttle(**throttle) if throttle else None})
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a dispatch row of this queue holds a slot."""
+        return self.concurrency_limit is not None or self.total_limit is not None
+
+    def policy(self) -> dict[str, Any]:
+        """The policy as JSON-able values, durations as text; equal policies give equal dicts."""
+        return {
+            "concurrency_limit": self.concurrency_limit,
+            "total_limit": self.total_limit,
+            "dispatch_timeout": None if self.dispatch_timeout is None else format_duration(self.dispatch_timeout),
+            "dispatch_window": self.dispatch_window,
+            "throttle": None if self.throttle is None else self.throttle.policy(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue's counters, read without scanning runs.
+
+    `blocked` counts partitions by what blocks them: `concurrency_limit`, `total_limit`, `window`, `paused`.
+    `oldest_due_for` is how long the oldest due run has waited; None when none is due.
+    """
+
+    queue: str
+    waiting: int
+    scheduled: int
+    due: int
+    dispatched: int
+    running: int
+    oldest_due_for: timedelta | None
+    partitions: int
+    blocked: Mapping[str, int]
+    paused: bool
+
+
+def _assign(instance: object, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def _name_faults(name: str) -> Iterator[str]:
+    try:
+        validate_name(name, "name")
+    except ContractError as error:
+        yield error.message
+
+
+def _count_faults(what: str, value: object, *, least: int) -> Iterator[str]:
+    # A bool is an int to Python, but never a count that someone meant.
+    if isinstance(value, bool) or not isinstance(value, int):
+        yield f"{what}: {value!r} is not a whole number"
+    elif not least <= value <= LARGEST_COUNT:
+        yield f"{what}: {value} is out of range; give {least} to {LARGEST_COUNT}"
+
+
+def _throttle_faults(value: object) -> Iterator[str]:
+    if value is not None and not isinstance(value, Throttle):
+        yield f"throttle: {value!r} is not a Throttle; give Throttle(limit, period)"
+
+
+def _positive(value: Duration, what: str, faults: list[str]) -> timedelta:
+    try:
+        duration = parse_duration(value, what)
+    except ContractError as error:
+        faults.append(error.message)
+        return ZERO
+    if duration == ZERO:
+        faults.append(f"{what}: is zero; give more")
+    return duration

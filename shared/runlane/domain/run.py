@@ -1,0 +1,175 @@
+"""A run's statuses, the one transition table, and the records that reads return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from runlane.domain.event import EventType
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import Failure
+
+
+class Status(StrEnum):
+    QUEUED = "queued"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    RELEASED = "released"
+    CANCELLATION_REQUESTED = "cancellation_requested"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_waiting(self) -> bool:
+        return self in WAITING
+
+    @property
+    def is_active(self) -> bool:
+        return self in ACTIVE
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+WAITING = frozenset({Status.QUEUED, Status.SCHEDULED, Status.RETRYING, Status.RELEASED})
+ACTIVE = frozenset({Status.RUNNING, Status.CANCELLATION_REQUESTED})
+TERMINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
+
+
+class Verb(StrEnum):
+    """What is done to a run. Whether it may be done *now* (due, lease held, lease expired) is the statement's guard."""
+
+    CLAIM = "claim"
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    RETRY = "retry"
+    RELEASE = "release"
+    CANCEL = "cancel"
+    EXPIRE_START = "expire_start"
+    TIME_OUT = "time_out"
+    """`finish_timeout` has passed."""
+    RECOVER_RETRY = "recover_retry"
+    RECOVER_FAIL = "recover_fail"
+    HAND_BACK = "hand_back"
+    """Claimed but not started: the attempt does not count."""
+
+
+_TABLE: dict[tuple[Status, Verb], Status] = {
+    # Waiting. Only a run that never started can miss its start.
+    **{(status, Verb.CLAIM): Status.RUNNING for status in WAITING},
+    **{(status, Verb.CANCEL): Status.CANCELLED for status in WAITING},
+    (Status.QUEUED, Verb.EXPIRE_START): Status.CANCELLED,
+    (Status.SCHEDULED, Verb.EXPIRE_START): Status.CANCELLED,
+    # Running.
+    (Status.RUNNING, Verb.SUCCEED): Status.SUCCEEDED,
+    (Status.RUNNING, Verb.FAIL): Status.FAILED,
+    (Status.RUNNING, Verb.RETRY): Status.RETRYING,
+    (Status.RUNNING, Verb.RELEASE): Status.RELEASED,
+    (Status.RUNNING, Verb.CANCEL): Status.CANCELLATION_REQUESTED,
+    (Status.RUNNING, Verb.TIME_OUT): Status.CANCELLATION_REQUESTED,
+    (Status.RUNNING, Verb.RECOVER_RETRY): Status.RETRYING,
+    (Status.RUNNING, Verb.RECOVER_FAIL): Status.FAILED,
+    (Status.RUNNING, Verb.HAND_BACK): Status.QUEUED,
+    # Asked to stop: nothing leads back to waiting. A second cancel is refused, so that it leaves no second event.
+    (Status.CANCELLATION_REQUESTED, Verb.SUCCEED): Status.CANCELLED,
+    (Status.CANCELLATION_REQUESTED, Verb.FAIL): Status.FAILED,
+    (Status.CANCELLATION_REQUESTED, Verb.RETRY): Status.FAILED,
+    (Status.CANCELLATION_REQUESTED, Verb.RELEASE): Status.CANCELLED,
+    (Status.CANCELLATION_REQUESTED, Verb.RECOVER_RETRY): Status.CANCELLED,
+    (Status.CANCELLATION_REQUESTED, Verb.RECOVER_FAIL): Status.CANCELLED,
+    (Status.CANCELLATION_REQUESTED, Verb.HAND_BACK): Status.CANCELLED,
+}
+
+TRANSITIONS: Mapping[tuple[Status, Verb], Status] = MappingProxyType(_TABLE)
+"""Every permitted transition; what is missing is refused."""
+
+
+def transition(status: Status, verb: Verb) -> Status | None:
+    """The status that `verb` leads to; None when it is refused and nothing may be written."""
+    return TRANSITIONS.get((status, verb))
+
+
+class TriggerOutcome(StrEnum):
+    CREATED = "created"
+    DUPLICATE = "duplicate"
+    SINGLETON_ACTIVE = "singleton_active"
+    DEBOUNCED = "debounced"
+    BATCHED = "batched"
+    RATE_LIMITED = "rate_limited"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run as lists show it. `attempt` numbers claims; `failures` counts since the last release or finished step."""
+
+    run_id: RunId
+    task: str
+    queue: str
+    status: Status
+    tenant: str | None
+    concurrency_key: str | None
+    attempt: int
+    failures: int
+    created_at: datetime
+    due_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(RunSummary):
+    """Everything that is stored of a run but its history; payload and result are decoded JSON."""
+
+    payload: Any
+    result: Any
+    failure: Failure | None
+    priority: int
+    idempotency_key: str | None
+    singleton_key: str | None
+    max_attempts: int
+    start_timeout: timedelta | None
+    finish_timeout: timedelta | None
+    actor: str | None
+    trace: Mapping[str, str] | None
+    meta: Mapping[str, Any] | None
+    lease_expires_at: datetime | None
+    cancellation_requested_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """One entry of the append-only history; `sequence` orders a run's events.
+
+    The four slot fields are set on events that take or give a slot of a bounded partition or queue: the counter of
+    such events and the occupancy that results, both read under its lock.
+    """
+
+    run_id: RunId
+    sequence: int
+    type: EventType
+    at: datetime
+    actor: str | None
+    attempt: int | None
+    slot_seq: int | None
+    occupied: int | None
+    queue_slot_seq: int | None
+    queue_occupied: int | None
+    data: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One execution under one lease; `outcome` and `ended_at` are None while it runs."""
+
+    attempt: int
+    claimed_at: datetime
+    ended_at: datetime | None
+    outcome: EventType | None
+    worker: str | None
+    failure: Failure | None
