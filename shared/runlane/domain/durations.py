@@ -31,6 +31,18 @@ def parse_duration(value: Duration, what: str = "duration") -> timedelta:
     return _within_bounds(value, timedelta(microseconds=min(microseconds, LONGEST // MICROSECOND + 1)), what)
 
 
+def gather_duration(value: Duration, what: str, faults: list[str], *, positive: bool = False) -> timedelta:
+    """Read a duration of a configuration: what is wrong is added to `faults`, and zero is returned."""
+    try:
+        duration = parse_duration(value, what)
+    except ContractError as error:
+        faults.append(error.message)
+        return ZERO
+    if positive and duration == ZERO:
+        faults.append(f"{what}: is zero; give more")
+    return duration
+
+
 def format_duration(duration: timedelta) -> str:
     """The shortest exact text in one unit, so that `parse_duration` gives the same duration back."""
     microseconds = duration // MICROSECOND

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from runlane.domain.durations import ZERO, Duration, format_duration, parse_duration
+from runlane.domain.durations import Duration, format_duration, gather_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_name
 
@@ -25,7 +25,7 @@ class Throttle:
 
     def __init__(self, limit: int, period: Duration, burst: int = 0) -> None:
         faults = [*_count_faults("throttle limit", limit, least=1), *_count_faults("throttle burst", burst, least=0)]
-        length = _positive(period, "throttle period", faults)
+        length = gather_duration(period, "throttle period", faults, positive=True)
         ConfigurationError.raise_if(faults)
         _assign(self, limit=limit, period=length, burst=burst)
 
@@ -68,7 +68,7 @@ class Queue:
         if total_limit is not None:
             faults += _count_faults("total_limit", total_limit, least=1)
         faults += _throttle_faults(throttle)
-        timeout = None if dispatch_timeout is None else _positive(dispatch_timeout, "dispatch_timeout", faults)
+        timeout = None if dispatch_timeout is None else gather_duration(dispatch_timeout, "dispatch_timeout", faults, positive=True)
         ConfigurationError.raise_if(f"queue {name!r}: {fault}" for fault in faults)
         _assign(
             self,
@@ -146,14 +146,3 @@ def _count_faults(what: str, value: object, *, least: int) -> Iterator[str]:
 def _throttle_faults(value: object) -> Iterator[str]:
     if value is not None and not isinstance(value, Throttle):
         yield f"throttle: {value!r} is not a Throttle; give Throttle(limit, period)"
-
-
-def _positive(value: Duration, what: str, faults: list[str]) -> timedelta:
-    try:
-        duration = parse_duration(value, what)
-    except ContractError as error:
-        faults.append(error.message)
-        return ZERO
-    if duration == ZERO:
-        faults.append(f"{what}: is zero; give more")
-    return duration

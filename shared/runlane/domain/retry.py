@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
-from runlane.domain.durations import LONGEST, MICROSECOND, ZERO, Duration, parse_duration
-from runlane.domain.errors import ConfigurationError, ContractError
+from runlane.domain.durations import LONGEST, MICROSECOND, Duration, gather_duration, parse_duration
+from runlane.domain.errors import ConfigurationError
 
 LARGEST_MAX_ATTEMPTS = 32_767
 """The largest Postgres `smallint`."""
@@ -21,7 +21,7 @@ class RetryAfter(Exception):
     """Raised by a handler: this attempt failed; try again after `delay` if attempts are left."""
 
     def __init__(self, delay: Duration, reason: str | None = None) -> None:
-        self.delay = parse_duration(delay, "RetryAfter delay")
+        self.delay = parsegather_duration(delay, "RetryAfter delay")
         super().__init__(delay, reason)
         self.reason = reason
 
@@ -47,8 +47,8 @@ class Exponential:
 
     def __init__(self, base: Duration, max: Duration = "5m", jitter: bool = True) -> None:
         faults: list[str] = []
-        first = _duration(base, "backoff base", faults)
-        longest = _duration(max, "backoff max", faults)
+        first = gather_duration(base, "backoff base", faults)
+        longest = gather_duration(max, "backoff max", faults)
         if not faults and longest < first:
             faults.append(f"backoff max: {max!r} is shorter than the base {base!r}; give at least the base")
         ConfigurationError.raise_if(faults)
@@ -65,7 +65,7 @@ class Fixed:
 
     def __init__(self, delay: Duration) -> None:
         faults: list[str] = []
-        object.__setattr__(self, "delay", _duration(delay, "backoff delay", faults))
+        object.__setattr__(self, "delay", gather_duration(delay, "backoff delay", faults))
         ConfigurationError.raise_if(faults)
 
 
@@ -109,14 +109,6 @@ def _exponential_delay(backoff: Exponential, failures: int, rng: Random) -> time
     ceiling = min((backoff.base // MICROSECOND) << doublings, backoff.max // MICROSECOND)
     chosen = rng.randint(ceiling - ceiling // 2, ceiling) if backoff.jitter else ceiling
     return timedelta(microseconds=chosen)
-
-
-def _duration(value: Duration, what: str, faults: list[str]) -> timedelta:
-    try:
-        return parse_duration(value, what)
-    except ContractError as error:
-        faults.append(error.message)
-        return ZERO
 
 
 def _attempts_faults(value: object) -> Iterator[str]:
