@@ -21,7 +21,7 @@ class RetryAfter(Exception):
     """Raised by a handler: this attempt failed; try again after `delay` if attempts are left."""
 
     def __init__(self, delay: Duration, reason: str | None = None) -> None:
-        self.delay = parsegather_duration(delay, "RetryAfter delay")
+        self.delay = parse_duration(delay, "RetryAfter delay")
         super().__init__(delay, reason)
         self.reason = reason
 
