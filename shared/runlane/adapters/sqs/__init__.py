@@ -1,0 +1,1 @@
+"""SQS as the transport: bindings of queues, the wakeup's wire format, and publishing."""

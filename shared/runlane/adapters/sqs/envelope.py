@@ -1,0 +1,114 @@
+"""The wakeup's wire format, version 1: compact JSON that names a run and never carries its payload."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from runlane.domain.errors import ContractError
+from runlane.domain.ids import parse_run_id
+from runlane.ports.stores import Wakeup
+from runlane.ports.transport import DeliveryMessage
+
+MAX_BODY_BYTES = 256 * 1024
+"""The largest envelope written or read; SQS itself would let 1 MiB through."""
+
+VERSION = 1
+
+_SHOWN_FAULTS = 5
+_SHOWN_NAME = 64
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^:\x00]+$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _Environment(BaseModel):
+    # Unknown keys are dropped here, not refused, as other writers of version 1 may add some.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    name: Name
+
+
+class _Message(_Strict):
+    environment: _Environment
+    queue: Name
+    run_id: Annotated[str, Field(alias="runId", max_length=36)]
+    requested_at: Annotated[datetime, Field(alias="requestedAt")] = datetime.min.replace(tzinfo=UTC)
+    trace: Annotated[dict[str, str], Field(alias="traceCarrier", default_factory=dict)]
+
+
+class _Envelope(_Strict):
+    message: _Message
+    type: Literal["runlane.wakeup"]
+    # Not Literal[1], which would take `true`.
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+
+
+def encode_wakeup(environment: str, wakeup: Wakeup, requested_at: datetime) -> str:
+    """The body for SQS, pure ASCII, at most `MAX_BODY_BYTES` long. `requested_at` is aware.
+
+    A trace carrier that would not fit is left out: a run that is not traced is better than one that is never woken.
+    """
+    message: dict[str, Any] = {
+        "environment": {"name": environment},
+        "queue": wakeup.queue,
+        "runId": wakeup.run_id,
+        "requestedAt": requested_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }
+    if not wakeup.trace:
+        return _body(message)
+    traced = _body({**message, "traceCarrier": dict(wakeup.trace)})
+    return traced if len(traced) <= MAX_BODY_BYTES else _body(message)
+
+
+def parse_wakeup(body: str, environment: str) -> DeliveryMessage:
+    """What a body asks for.
+
+    `ContractError`: `envelope_invalid` when it is no envelope of version 1, `environment_foreign` when another
+    environment's. Both name the field and show nothing of the body beyond the names of unknown keys.
+    """
+    message = _envelope(_bounded(body)).message
+    if message.environment.name != environment:
+        raise ContractError(
+            "environment_foreign",
+            f"message.environment.name: not {environment!r}, the environment served here; bind each environment to queues of its own",
+            meta={"field": "message.environment.name"},
+        )
+    return DeliveryMessage(run_id=parse_run_id(message.run_id), queue=message.queue, trace=message.trace or None)
+
+
+def _body(message: dict[str, Any]) -> str:
+    # ASCII only: SQS refuses some Unicode characters, and length in characters is length in bytes.
+    return json.dumps({"message": message, "type": "runlane.wakeup", "version": VERSION}, separators=(",", ":"))
+
+
+def _bounded(body: object) -> bytes:
+    if not isinstance(body, str):
+        raise _invalid([f"body: text expected, not {type(body).__name__}"])
+    data = body.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_BODY_BYTES:
+        raise _invalid([f"body: {len(data)} bytes, more than the {MAX_BODY_BYTES} of an envelope"])
+    return data
+
+
+def _envelope(data: bytes) -> _Envelope:
+    try:
+        return _Envelope.model_validate_json(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        # Not chained: what pydantic knows of the input stays out of logs.
+        raise _invalid([f"{_path(fault['loc'])}: {fault['msg']}" for fault in details[:_SHOWN_FAULTS]]) from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(ascii(str(part)[:_SHOWN_NAME])[1:-1] for part in location[:4]) or "body"
+
+
+def _invalid(faults: list[str]) -> ContractError:
+    return ContractError("envelope_invalid", f"not a wakeup of version {VERSION}: {'; '.join(faults)}", meta={"faults": faults})

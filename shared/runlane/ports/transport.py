@@ -1,0 +1,29 @@
+"""What the use cases ask of the transport: publish wakeups, decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from runlane.domain.ids import RunId
+from runlane.ports.stores import PublishResult, Wakeup
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryMessage:
+    """One wakeup as it came back from the transport: which run, through which queue; never a right to run it."""
+
+    run_id: RunId
+    queue: str
+    trace: Mapping[str, str] | None = None
+
+
+class Transport(Protocol):
+    def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
+        """Send wakeups; results aligned with the input. Never raises for a failed send: that is a result."""
+        ...
+
+    def serves(self, queue: str) -> bool:
+        """Whether the queue has a binding; asked at start-up, so that a missing one is refused before the first publish."""
+        ...
