@@ -1,0 +1,67 @@
+# The first Python >= 3.11 that can make a virtual environment. A version manager's shim may be on PATH and not run, so each is tried.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+PIP := -m pip --disable-pip-version-check install --quiet
+LOCAL := .venv/local.installed
+DEV := .venv/dev.installed
+BUILD := .venv-build/build.installed
+LOCK := .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
+ANYWHERE := --python-version 3.11 --universal
+LAMBDA := --python-version 3.13 --python-platform aarch64-manylinux_2_28
+
+export SAM_CLI_TELEMETRY ?= 0
+export AWS_DEFAULT_REGION ?= us-east-1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo dev test lint format bench build lock clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(LOCAL) ## two thousand runs through the real handlers, on a local Postgres and SQS
+	@.venv/bin/runlane demo
+
+dev: $(LOCAL) ## the whole product on this machine, until interrupted
+	@.venv/bin/runlane dev
+
+test: $(DEV) ## every test
+	.venv/bin/python -m pytest
+
+lint: $(DEV) ## style, types and the direction of imports
+	.venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/lint-imports
+
+format: $(DEV) ## lay the code out as lint wants it
+	.venv/bin/ruff check --fix && .venv/bin/ruff format
+
+bench: $(DEV) ## the table of figures
+	.venv/bin/python -m benchmarks
+
+build: $(BUILD) ## what sam deploy ships, checked and built (needs python3.13 on PATH)
+	.venv-build/bin/sam validate --lint && .venv-build/bin/sam build
+
+lock: $(DEV) ## pin every requirements file anew from pyproject.toml
+	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --group install --output-file requirements.txt
+	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --group install --group dev --constraint requirements.txt --output-file requirements-dev.txt
+	$(LOCK) $(LAMBDA) pyproject.toml --constraint requirements.txt --output-file layers/dependencies/requirements.txt
+	$(LOCK) $(ANYWHERE) --group build --output-file requirements-build.txt
+
+clean: ## away with what was installed and built
+	rm -rf .venv .venv-build .aws-sam
+
+.venv .venv-build:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with venv is needed: install it, or name it with make PYTHON=..." >&2; exit 1; }
+	@echo "installing into $@ with $(PYTHON)"
+	@$(PYTHON) -m venv $@
+
+$(LOCAL): requirements.txt pyproject.toml | .venv
+	@.venv/bin/python $(PIP) --require-hashes --requirement requirements.txt
+	@.venv/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): requirements-dev.txt $(LOCAL)
+	@.venv/bin/python $(PIP) --require-hashes --requirement requirements-dev.txt
+	@touch $@
+
+$(BUILD): requirements-build.txt | .venv-build
+	@.venv-build/bin/python $(PIP) --require-hashes --requirement requirements-build.txt
+	@touch $@
