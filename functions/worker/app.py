@@ -1,0 +1,13 @@
+"""SQS batch in, partial batch response out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runlane.bootstrap import runtime
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Deliver the wakeups of `event["Records"]`; only those left out of the answer are acknowledged."""
+    failed = runtime().deliver(event["Records"], remaining=lambda: context.get_remaining_time_in_millis() / 1000)
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
