@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +10,7 @@ from hypothesis import strategies as st
 
 from runlane.domain.durations import LONGEST, ZERO, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ContractError
-
-durations = st.timedeltas(min_value=ZERO, max_value=LONGEST)
+from tests.domain.strategies import durations
 
 
 @given(durations)
@@ -67,10 +67,10 @@ def test_the_largest_unit_that_divides_a_duration_is_chosen(duration: timedelta,
 
 @pytest.mark.parametrize(
     "text",
-    ["", "5", "s", "5 s", " 5s", "5s\n", "-5s", "+5s", "1e3s", ".5s", "5.s", "5S", "5w", "1h30m", "٥s", "nans", "infs", "9" * 19 + "s", "\0"],
+    [*" 5sw\0", "", "5 s", " 5s", "5s\n", "-5s", "+5s", "1e3s", ".5s", "5.s", "5S", "1h30m", "٥s", "nans", "infs", "9" * 19 + "s"],
 )
 def test_malformed_text_is_refused_and_the_error_shows_how_to_write_one(text: str) -> None:
-    with pytest.raises(ContractError, match='e.g. "500ms"') as caught:
+    with pytest.raises(ContractError, match="write a number and a unit") as caught:
         parse_duration(text, "lease_duration")
     assert caught.value.code == "duration_invalid"
     assert caught.value.meta == {"field": "lease_duration"}
@@ -96,10 +96,8 @@ def test_more_than_a_century_is_refused(value: str | timedelta) -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
-    try:
+    with suppress(ContractError):
         assert ZERO <= parse_duration(text) <= LONGEST
-    except ContractError as error:
-        assert error.code == "duration_invalid"
 
 
 def test_a_configuration_gathers_the_fault_and_goes_on() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from runlane.domain.durations import LONGEST, ZERO
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.retry import Exponential, Fixed, Retry, RetryAfter, retry_delay
+from tests.domain.strategies import durations
 
-durations = st.timedeltas(min_value=ZERO, max_value=LONGEST)
 failures = st.integers(min_value=1, max_value=10**6)
 generators = st.integers(min_value=0, max_value=2**32).map(Random)
 bounds = st.tuples(durations, durations).map(sorted)

@@ -51,7 +51,7 @@ def test_a_terminal_run_refuses_everything(status: Status, verb: Verb) -> None:
 def test_every_status_is_in_exactly_one_class() -> None:
     for status in Status:
         assert [status.is_waiting, status.is_active, status.is_terminal].count(True) == 1
-    assert WAITING | ACTIVE | TERMINAL == set(Status)
+    assert set(Status) == WAITING | ACTIVE | TERMINAL
 
 
 def test_the_claim_is_the_one_door_to_running() -> None:
