@@ -1,7 +1,8 @@
 # The first Python >= 3.11 that can make a virtual environment. A version manager's shim may be on PATH and not run, so each is tried.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-PIP := -m pip --disable-pip-version-check install --quiet
+# The files name every package, so nothing is left to resolve.
+PIP := -m pip --disable-pip-version-check install --quiet --no-deps
 LOCAL := .venv/local.installed
 DEV := .venv/dev.installed
 BUILD := .venv-build/build.installed
@@ -55,7 +56,7 @@ clean: ## away with what was installed and built
 
 $(LOCAL): requirements.txt pyproject.toml | .venv
 	@.venv/bin/python $(PIP) --require-hashes --requirement requirements.txt
-	@.venv/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@.venv/bin/python $(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(DEV): requirements-dev.txt $(LOCAL)
