@@ -1,0 +1,126 @@
+"""One lazily opened connection that survives a frozen sandbox and a restarted server."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import psycopg
+from psycopg.adapt import Loader
+from psycopg.types.string import TextLoader
+
+from runlane.adapters.postgres.faults import translate
+from runlane.adapters.postgres.statements import into_schema, named_statements
+
+_IDLE_CHECK_AFTER = 1.0
+_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
+
+
+class ConnectionSource(Protocol):
+    """Where connection parameters come from; asked again when a login fails."""
+
+    def conninfo(self, *, refresh: bool) -> str: ...
+
+
+class FixedSource:
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+
+    def conninfo(self, *, refresh: bool) -> str:
+        return self._conninfo
+
+
+class Session:
+    """Runs named statements, one transaction each, on one connection; safe to share between threads.
+
+    No session state is kept and no statement prepared, so that it works behind transaction poolers. A connection found
+    dead before a statement is replaced; one that dies during a statement raises `UnavailableError`, and the next
+    statement opens another.
+    """
+
+    def __init__(self, source: ConnectionSource, schema: str) -> None:
+        self._source = source
+        self._statements = {name: into_schema(text, schema).encode() for name, text in named_statements().items()}
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection | None = None
+        self._used_at = 0.0
+
+    def run(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
+        """The rows of one named statement, which is a whole transaction."""
+        with self._lock:
+            try:
+                return self._live().execute(self._statements[name], parameters).fetchall()
+            except psycopg.Error as error:
+                self._drop_if_broken()
+                raise translate(error) from error
+            finally:
+                self._used_at = time.monotonic()
+
+    def run_on(self, connection: psycopg.Connection, name: str, parameters: Mapping[str, Any]) -> list[Any]:
+        """The same on the caller's connection, inside the caller's transaction."""
+        try:
+            with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+                _adapt(cursor)
+                return cursor.execute(self._statements[name], parameters, prepare=False).fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _live(self) -> psycopg.Connection:
+        if self._connection is not None and time.monotonic() - self._used_at > _IDLE_CHECK_AFTER and _is_dead(self._connection):
+            self._connection.close()
+            self._connection = None
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> psycopg.Connection:
+        try:
+            return _connect(self._source.conninfo(refresh=False))
+        except psycopg.OperationalError as error:
+            # A rotated password and a token past its time look alike: ask once for fresh credentials.
+            if not _is_login_failure(error):
+                raise
+            return _connect(self._source.conninfo(refresh=True))
+
+    def _drop_if_broken(self) -> None:
+        if self._connection is not None and self._connection.broken:
+            self._connection.close()
+            self._connection = None
+
+
+def _connect(conninfo: str) -> psycopg.Connection:
+    connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, **_KEEPALIVE)
+    _adapt(connection)
+    return connection
+
+
+class _BytesLoader(Loader):
+    def load(self, data: Any) -> bytes:
+        return bytes(data)
+
+
+def _adapt(context: psycopg.Connection | psycopg.Cursor) -> None:
+    # JSON stays text and ids stay strings: the layers above parse each once, into what they need.
+    context.adapters.register_loader("json", _BytesLoader)
+    context.adapters.register_loader("uuid", TextLoader)
+
+
+def _is_dead(connection: psycopg.Connection) -> bool:
+    """Whether the server has hung up; an idle socket with something to read has, or is about to say so."""
+    if connection.closed:
+        return True
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    return bool(readable)
+
+
+def _is_login_failure(error: psycopg.OperationalError) -> bool:
+    return "authentication failed" in str(error) or getattr(error, "sqlstate", None) in ("28P01", "28000")

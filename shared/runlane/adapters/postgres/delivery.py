@@ -1,0 +1,40 @@
+"""The worker's floor: claim, heartbeat, settle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+from runlane.adapters.postgres.connection import Session
+from runlane.adapters.postgres.rows import claim_batch, encode_settlements, settle_batch
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import Settlement
+from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
+
+
+class PostgresDeliveryStore:
+    """Heartbeats have a session of their own, so that a long statement of the work session cannot cost a lease."""
+
+    def __init__(self, session: Session, heartbeat_session: Session) -> None:
+        self._session = session
+        self._heartbeat_session = heartbeat_session
+
+    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
+        return claim_batch(self._session.run("claim_runs", {"ids": list(run_ids), "lease": lease_for, "worker": worker}))
+
+    def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
+        asked = {"queues": list(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        return claim_batch(self._session.run("claim_oldest", asked))
+
+    def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
+        return self._states("heartbeat", leases, {"lease": lease_for})
+
+    def read_leases(self, leases: Mapping[RunId, str]) -> tuple[LeaseState, ...]:
+        return self._states("read_leases", leases, {})
+
+    def settle_runs(self, settlements: Sequence[Settlement]) -> SettleBatch:
+        return settle_batch(self._session.run("settle_runs", {"settlements": encode_settlements(settlements)}))
+
+    def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
+        rows = self._heartbeat_session.run(statement, {"ids": list(leases), "tokens": list(leases.values()), **extra})
+        return tuple(LeaseState(RunId(run_id), requested) for run_id, requested in rows)

@@ -1,0 +1,39 @@
+"""Database errors in our own words, sorted by who must act."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+
+from runlane.domain.errors import ConfigurationError, ConflictError, InvariantError, RunlaneError, UnavailableError
+
+_TRANSIENT = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.TooManyConnections,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.DiskFull,
+    errors.OutOfMemory,
+    errors.IdleInTransactionSessionTimeout,
+    errors.ReadOnlySqlTransaction,
+)
+
+
+def translate(error: psycopg.Error) -> RunlaneError:
+    """The error to raise instead; `from` keeps the original. Messages carry no parameter values."""
+    state = error.sqlstate or ""
+    if state == "RL001":
+        return ConfigurationError([str(error).splitlines()[0]], code="queue_not_migrated")
+    if state == "RL002":
+        return ConflictError("run_moving", str(error).splitlines()[0])
+    if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+        return ConflictError("storage_conflict", "the database chose this transaction to give way to another; try again")
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)):
+        return ConfigurationError(["the database has no schema of this release: run `runlane migrate`"], code="schema_missing")
+    if isinstance(error, (*_TRANSIENT, psycopg.OperationalError, psycopg.InterfaceError)):
+        return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__})")
+    return InvariantError("storage_refused", f"the database refused a statement ({state or type(error).__name__})")

@@ -1,0 +1,46 @@
+"""Repair, one bounded step a call."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from runlane.adapters.postgres.connection import Session
+from runlane.adapters.postgres.rows import phase_result
+from runlane.domain.ids import RunId
+from runlane.ports.stores import ExpiredLease, PhaseResult
+
+_WEEKS_AHEAD = 4
+
+
+class PostgresMaintenanceStore:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
+        effects = self._session.run("due_timers", {"look_ahead": look_ahead, "limit": limit})
+        fired = phase_result(effects, limit)
+        hinted = sum(1 for row in effects if row[0] == "hint")
+        return PhaseResult(fired.count + hinted, fired.more or hinted >= limit, fired.wakeups)
+
+    def fold_recorded(self, *, limit: int) -> PhaseResult:
+        return phase_result(self._session.run("fold_recorded", {"limit": limit}), limit)
+
+    def expire_dispatches(self, *, limit: int) -> PhaseResult:
+        return phase_result(self._session.run("expire_dispatches", {"limit": limit}), limit)
+
+    def expired_leases(self, *, limit: int) -> tuple[ExpiredLease, ...]:
+        rows = self._session.run("expired_leases", {"limit": limit})
+        return tuple(ExpiredLease(RunId(run_id), *rest) for run_id, *rest in rows)
+
+    def expire_deadlines(self, *, limit: int) -> PhaseResult:
+        return phase_result(self._session.run("expire_deadlines", {"limit": limit}), limit)
+
+    def dispatch_queues(self, *, limit: int) -> PhaseResult:
+        return phase_result(self._session.run("dispatch_queues", {}), limit, counted="wakeup")
+
+    def claim_unpublished(self, *, limit: int) -> PhaseResult:
+        return phase_result(self._session.run("claim_unpublished", {"limit": limit}), limit, counted="wakeup")
+
+    def ensure_partitions(self) -> PhaseResult:
+        ((made,),) = self._session.run("ensure_partitions", {"weeks": _WEEKS_AHEAD})
+        return PhaseResult(made, False)

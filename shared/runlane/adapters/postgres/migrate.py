@@ -1,0 +1,114 @@
+"""Migrations: numbered SQL, forward only, each marked before- or after-deploy, safe twice at once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+import psycopg
+
+from runlane.adapters.postgres.statements import into_schema, quote_schema
+from runlane.domain.errors import ConfigurationError
+
+Phase = Literal["before", "after"]
+_LOCK = 1919317612
+_WEEKS_AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file `NNNN_what.phase.sql`: `before` runs ahead of the code that needs it, `after` once no older code is left."""
+
+    number: int
+    name: str
+    phase: Phase
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def load_migrations() -> tuple[Migration, ...]:
+    """All migrations of this release, in order."""
+    return tuple(
+        _parse(file.name, file.read_text(encoding="utf-8"))
+        for file in sorted(files(__package__).joinpath("migrations").iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".sql")
+    )
+
+
+def _parse(name: str, text: str) -> Migration:
+    number, rest = name.split("_", 1)
+    title, phase, _ = rest.split(".")
+    if phase not in ("before", "after"):
+        raise ValueError(f"migration {name}: its phase is not before or after")
+    return Migration(int(number), title, "before" if phase == "before" else "after", text)
+
+
+def migrate(connection: psycopg.Connection, *, schema: str, environment: str, phase: Phase | None = None) -> tuple[str, ...]:
+    """Apply what is pending, in one transaction each, and make time partitions; the names applied.
+
+    Raises `ConfigurationError` when an applied migration has another text, or the schema is another environment's.
+    """
+    applied: list[str] = []
+    _prepare(connection, schema)
+    for migration in load_migrations():
+        if phase in (None, migration.phase) and _apply(connection, schema, migration):
+            applied.append(f"{migration.number:04d}_{migration.name}")
+    _claim_schema(connection, schema, environment)
+    return tuple(applied)
+
+
+def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
+    """The migrations of this release that the schema lacks."""
+    with connection.transaction():
+        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{quote_schema(schema)}.migration",)).fetchone()
+        numbers = set()
+        if row and row[0]:
+            numbers = {number for (number,) in connection.execute(into_schema("SELECT number FROM {schema}.migration", schema).encode())}
+    return tuple(f"{m.number:04d}_{m.name}" for m in load_migrations() if m.number not in numbers)
+
+
+def _prepare(connection: psycopg.Connection, schema: str) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, -1)", (_LOCK,))
+        connection.execute(
+            into_schema(
+                "CREATE SCHEMA IF NOT EXISTS {schema};"
+                "CREATE TABLE IF NOT EXISTS {schema}.migration (number int PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,"
+                " applied_at timestamptz NOT NULL DEFAULT now())",
+                schema,
+            ).encode()
+        )
+
+
+def _apply(connection: psycopg.Connection, schema: str, migration: Migration) -> bool:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, -1)", (_LOCK,))
+        row = connection.execute(
+            into_schema("SELECT checksum FROM {schema}.migration WHERE number = %s", schema).encode(), (migration.number,)
+        ).fetchone()
+        if row:
+            if row[0] != migration.checksum:
+                raise ConfigurationError(
+                    [f"migration {migration.number:04d}_{migration.name} was applied with another text; applied migrations are never edited"]
+                )
+            return False
+        connection.execute(into_schema(migration.text, schema).encode())
+        connection.execute(
+            into_schema("INSERT INTO {schema}.migration (number, name, checksum) VALUES (%s, %s, %s)", schema).encode(),
+            (migration.number, migration.name, migration.checksum),
+        )
+        return True
+
+
+def _claim_schema(connection: psycopg.Connection, schema: str, environment: str) -> None:
+    with connection.transaction():
+        connection.execute(into_schema("INSERT INTO {schema}.environment (name) SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {schema}.environment)", schema).encode(), (environment,))
+        row = connection.execute(into_schema("SELECT name FROM {schema}.environment", schema).encode()).fetchone()
+        if row and row[0] != environment:
+            raise ConfigurationError([f"schema {schema!r} belongs to environment {row[0]!r}, not {environment!r}; give each environment a schema of its own"])
+        connection.execute(into_schema("SELECT {schema}.ensure_partitions_v1(now(), %s)", schema).encode(), (_WEEKS_AHEAD,))

@@ -1,0 +1,334 @@
+-- Choosing who gets the next slot and wakeup. Every caller holds the queue's shared advisory lock (enter_queue_v1).
+-- Lock order of every transaction: queue row (only with total_limit), partitions by id, tenants by id, then others with
+-- SKIP LOCKED only, then dispatch and lease rows by run id, then one counter shard per queue. Queues in id order.
+
+-- A time-ordered id (UUIDv7): 48 bits of milliseconds, 12 bits of sub-millisecond plus place in the batch, 62 random bits.
+CREATE FUNCTION {schema}.new_run_id_v1(p_at timestamptz, p_ord int) RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT (substr(h, 1, 12) || '7' || substr(h, 13, 3) || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
+    FROM (SELECT lpad(to_hex((extract(epoch FROM p_at) * 1000000)::bigint * 4096 / 1000 + p_ord), 15, '0') AS h) x
+$$;
+
+-- Shared among all that move runs of the queue; a change of policy or a pause takes it alone. Then the policy may be read.
+CREATE FUNCTION {schema}.enter_queue_v1(p_queue_id int) RETURNS {schema}.queue
+LANGUAGE plpgsql AS $$
+DECLARE q {schema}.queue;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1919317612, p_queue_id);
+    SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id;
+    IF q.total_limit IS NOT NULL THEN
+        SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id FOR NO KEY UPDATE;
+    END IF;
+    RETURN q;
+END $$;
+
+-- Give motions their partitions, making rows for keys not seen before. Inserts in key order, before any partition is locked.
+CREATE FUNCTION {schema}.resolve_partitions_v1(p_queue_id int, p_runs {schema}.motion[]) RETURNS {schema}.motion[]
+LANGUAGE plpgsql AS $$
+DECLARE v_runs {schema}.motion[];
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM unnest(p_runs) m WHERE m.partition_id IS NULL) THEN
+        RETURN p_runs;
+    END IF;
+    INSERT INTO {schema}.tenant (queue_id, name)
+    SELECT DISTINCT p_queue_id, r.tenant FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
+    WHERE m.partition_id IS NULL AND r.tenant IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM {schema}.tenant t WHERE t.queue_id = p_queue_id AND t.name = r.tenant)
+    ORDER BY 2
+    ON CONFLICT DO NOTHING;
+    INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key, tenant_paused_at)
+    SELECT DISTINCT p_queue_id, t.tenant_id, r.tenant, r.concurrency_key, t.paused_at
+    FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
+    LEFT JOIN {schema}.tenant t ON t.queue_id = p_queue_id AND t.name = r.tenant
+    WHERE m.partition_id IS NULL
+      AND NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = p_queue_id
+          AND coalesce(p.tenant, '') = coalesce(r.tenant, '') AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, ''))
+    ORDER BY 3, 4
+    ON CONFLICT DO NOTHING;
+    SELECT array_agg((m.run_id, coalesce(m.partition_id, p.partition_id), m.due_at, m.priority, m.status, m.attempt, m.failures,
+                      m.seq, m.expiries)::{schema}.motion)
+    INTO v_runs
+    FROM unnest(p_runs) m LEFT JOIN {schema}.run r ON m.partition_id IS NULL AND r.run_id = m.run_id
+    LEFT JOIN {schema}.partition p ON p.queue_id = p_queue_id AND m.partition_id IS NULL
+         AND coalesce(p.tenant, '') = coalesce(r.tenant, '') AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, '');
+    RETURN v_runs;
+END $$;
+
+CREATE FUNCTION {schema}.lock_partitions_v1(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.partition WHERE partition_id = ANY (p_ids) ORDER BY partition_id FOR NO KEY UPDATE;
+END $$;
+
+-- Put runs into the order of their partitions, whose rows the caller has locked. States change in grant_slots_v1.
+CREATE FUNCTION {schema}.enqueue_runs_v1(p_queue_id int, p_runs {schema}.motion[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE v_shard int := floor(random() * 16);
+BEGIN
+    INSERT INTO {schema}.waiting (partition_id, score, run_id, queue_id, due_at, priority, status, attempt, failures, seq, expiries)
+    SELECT m.partition_id, m.due_at - make_interval(secs => m.priority), m.run_id, p_queue_id, m.due_at, m.priority, m.status,
+           m.attempt, m.failures, m.seq, m.expiries
+    FROM unnest(p_runs) m;
+    UPDATE {schema}.partition p
+    SET waiting = p.waiting + x.n, head = CASE WHEN p.waiting = 0 THEN x.head ELSE least(p.head, x.head) END
+    FROM (SELECT m.partition_id, count(*) AS n, min(m.due_at - make_interval(secs => m.priority)) AS head
+          FROM unnest(p_runs) m GROUP BY 1) x
+    WHERE p.partition_id = x.partition_id;
+    UPDATE {schema}.queue_counter SET waiting = waiting + cardinality(p_runs)
+    WHERE queue_id = p_queue_id AND shard = v_shard;
+END $$;
+
+-- Take over what joined and deferred transactions recorded. Rows of transactions still open are passed over.
+CREATE FUNCTION {schema}.take_recorded_v1(p_queue_id int, p_limit int) RETURNS {schema}.motion[]
+LANGUAGE plpgsql AS $$
+DECLARE v_ids uuid[]; v_runs {schema}.motion[];
+BEGIN
+    WITH d AS (
+        DELETE FROM {schema}.inbox i USING (
+            SELECT run_id FROM {schema}.inbox WHERE queue_id = p_queue_id ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
+        WHERE i.run_id = x.run_id RETURNING i.run_id)
+    SELECT array_agg(run_id) INTO v_ids FROM d;
+    IF v_ids IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT array_agg((r.run_id, NULL, r.run_at, r.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
+    FROM unnest(v_ids) i(run_id) JOIN {schema}.run r ON r.run_id = i.run_id;
+    RETURN {schema}.resolve_partitions_v1(p_queue_id, v_runs);
+END $$;
+
+-- Where newcomers start: the least virtual time of those waiting, else the last one served. No credit for having slept.
+CREATE FUNCTION {schema}.virtual_time_v1(p_queue_id int) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        least((SELECT vt FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready ORDER BY vt LIMIT 1),
+              (SELECT vt FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL ORDER BY vt LIMIT 1)),
+        (SELECT max(vt) FROM {schema}.queue_counter WHERE queue_id = p_queue_id))
+$$;
+
+-- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
+-- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
+-- p_ranks: place in the fair order of a partition's first pick. p_occupied: the queue's occupied slots before (total_limit).
+CREATE FUNCTION {schema}.dispatch_runs_v1(
+    q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := floor(random() * 16);
+BEGIN
+    RETURN QUERY
+    WITH pick AS MATERIALIZED (
+        SELECT w.*, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt, u.rank
+        FROM unnest(p_ids, p_counts, p_vts, p_ranks) u(partition_id, n, vt, rank)
+        JOIN {schema}.partition p ON p.partition_id = u.partition_id
+        CROSS JOIN LATERAL (
+            SELECT * FROM {schema}.waiting w WHERE w.partition_id = u.partition_id AND w.score >= p.head
+            ORDER BY w.score, w.run_id LIMIT u.n) w),
+    del AS (
+        DELETE FROM {schema}.waiting w USING pick x
+        WHERE w.partition_id = x.partition_id AND w.score = x.score AND w.run_id = x.run_id
+        RETURNING w.run_id),
+    numbered AS MATERIALIZED (
+        SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
+               row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
+        FROM pick x JOIN del ON del.run_id = x.run_id),
+    made AS (
+        INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
+                                   dispatched_at, expires_at, publish_claimed_at)
+        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries,
+               p_now, p_now + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
+        FROM numbered ORDER BY place),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied)
+        SELECT run_id, seq + 1, 'run.dispatched', p_now, attempt,
+               CASE WHEN v_bounded THEN partition_id END, CASE WHEN v_bounded THEN slot_seq + nth END, CASE WHEN v_bounded THEN occupied + nth END,
+               CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END,
+               CASE WHEN q.total_limit IS NOT NULL THEN q.occupied + place END
+        FROM numbered),
+    upd AS (
+        UPDATE {schema}.partition p
+        SET waiting = p.waiting - x.n,
+            occupied = p.occupied + CASE WHEN v_bounded THEN x.n ELSE 0 END,
+            slot_seq = p.slot_seq + CASE WHEN v_bounded THEN x.n ELSE 0 END,
+            head = x.head,
+            vt = x.vt,
+            state = CASE WHEN p.waiting - x.n <= 0 THEN 'e'
+                         WHEN p.occupied + x.n >= q.concurrency_limit THEN 'b' ELSE 'r' END
+        FROM (SELECT partition_id, count(*)::int AS n, max(score) AS head,
+                     max(base_vt) AS vt FROM numbered GROUP BY 1) x
+        WHERE p.partition_id = x.partition_id)
+    SELECT 'wakeup', place::int, run_id, NULL::text, q.name, tenant, concurrency_key, due_at, NULL::interval, NULL::json
+    FROM numbered ORDER BY place;
+    GET DIAGNOSTICS v_taken = ROW_COUNT;
+    IF v_taken < (SELECT sum(n) FROM unnest(p_counts) n) THEN
+        -- A count that promised more than there is would be a bug; the rows are the truth, so that it cannot last.
+        UPDATE {schema}.partition p SET waiting = x.n, head = '-infinity', state = CASE WHEN x.n = 0 THEN 'e' ELSE p.state END
+        FROM (SELECT i.id, (SELECT count(*) FROM {schema}.waiting w WHERE w.partition_id = i.id) AS n FROM unnest(p_ids) i(id)) x
+        WHERE p.partition_id = x.id AND p.waiting <> x.n;
+    END IF;
+    UPDATE {schema}.queue_counter SET waiting = waiting - v_taken, dispatched = dispatched + v_taken,
+           vt = greatest(vt, (SELECT max(v) FROM unnest(p_vts) v))
+    WHERE queue_id = q.queue_id AND shard = v_shard;
+    IF q.total_limit IS NOT NULL THEN
+        UPDATE {schema}.queue SET occupied = occupied + v_taken, slot_seq = slot_seq + v_taken WHERE queue_id = q.queue_id;
+    END IF;
+END $$;
+
+-- Choose n runs among all ready partitions: first among tenants (a partition without one competes as its own), then among a
+-- tenant's partitions, by virtual time. Rows are locked with SKIP LOCKED in one statement and read in the next.
+CREATE FUNCTION {schema}.dispatch_fairly_v1(q {schema}.queue, p_room int, p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_room int := p_room; v_pass int; v_taken int; v_flagged int;
+    v_tenants bigint[]; v_quotas int[]; v_tenant_vts bigint[]; v_tenant_ranks bigint[];
+    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[];
+BEGIN
+    WHILE v_room > 0 LOOP
+        v_pass := least(v_room, 100);
+        WITH t AS MATERIALIZED (
+            SELECT tenant_id AS id, vt, weight FROM {schema}.tenant
+            WHERE queue_id = q.queue_id AND ready ORDER BY vt, tenant_id LIMIT v_pass FOR NO KEY UPDATE SKIP LOCKED),
+        s AS MATERIALIZED (
+            SELECT partition_id AS id, vt, weight, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS available
+            FROM {schema}.partition
+            WHERE queue_id = q.queue_id AND state = 'r' AND tenant_id IS NULL ORDER BY vt, partition_id LIMIT v_pass
+            FOR NO KEY UPDATE SKIP LOCKED),
+        top AS (
+            SELECT x.*, 1000000 / weight AS step, max(vt) OVER () AS last_vt, count(*) OVER () AS nodes
+            FROM (SELECT true AS is_tenant, id, vt, weight, v_pass AS available FROM t
+                  UNION ALL SELECT false, id, vt, weight, available FROM s ORDER BY vt LIMIT v_pass) x),
+        slot AS (
+            SELECT is_tenant, id, vt, step, vt + j * step AS key
+            FROM top CROSS JOIN LATERAL generate_series(0, least(available, v_pass,
+                 CASE WHEN nodes = v_pass THEN (last_vt - vt) / step + 1 ELSE v_pass END) - 1) j
+            ORDER BY key, is_tenant, id LIMIT v_pass),
+        quota AS (
+            SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, min(key) AS rank FROM slot GROUP BY is_tenant, id, vt, step)
+        SELECT array_agg(id) FILTER (WHERE is_tenant), array_agg(n) FILTER (WHERE is_tenant),
+               array_agg(vt) FILTER (WHERE is_tenant), array_agg(rank) FILTER (WHERE is_tenant),
+               array_agg(id) FILTER (WHERE NOT is_tenant), array_agg(n) FILTER (WHERE NOT is_tenant),
+               array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(rank) FILTER (WHERE NOT is_tenant)
+        INTO v_tenants, v_quotas, v_tenant_vts, v_tenant_ranks, v_ids, v_counts, v_vts, v_ranks
+        FROM quota;
+        v_flagged := 0;
+        IF v_tenants IS NOT NULL THEN
+            WITH inner_slot AS (
+                SELECT u.tenant_id, u.rank, u.quota, p.partition_id, p.vt, p.vt + j * 1000000::bigint AS key
+                FROM unnest(v_tenants, v_quotas, v_tenant_ranks) u(tenant_id, quota, rank)
+                CROSS JOIN LATERAL (
+                    SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS available
+                    FROM {schema}.partition WHERE tenant_id = u.tenant_id AND state = 'r' ORDER BY vt, partition_id LIMIT u.quota
+                    FOR NO KEY UPDATE SKIP LOCKED) p
+                CROSS JOIN LATERAL generate_series(0, least(p.available, u.quota) - 1) j),
+            chosen AS (
+                SELECT * FROM (SELECT s.*, row_number() OVER (PARTITION BY tenant_id ORDER BY key, partition_id) AS place FROM inner_slot s) x
+                WHERE place <= quota),
+            picked AS (
+                SELECT tenant_id, partition_id, count(*)::int AS n, vt + count(*) * 1000000 AS vt, rank + min(place) - 1 AS rank, min(key) AS start
+                FROM chosen GROUP BY tenant_id, partition_id, vt, rank),
+            charged AS (
+                UPDATE {schema}.tenant t SET vt = t.vt + x.n * (1000000 / t.weight), floor = greatest(t.floor, x.start)
+                FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x WHERE t.tenant_id = x.tenant_id)
+            SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank)
+            INTO v_ids, v_counts, v_vts, v_ranks FROM picked;
+        END IF;
+        v_taken := 0;
+        IF v_ids IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, p_now);
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+            q.occupied := q.occupied + v_taken;
+            q.slot_seq := q.slot_seq + v_taken;
+            v_room := v_room - v_taken;
+        END IF;
+        IF v_tenants IS NOT NULL THEN
+            UPDATE {schema}.tenant t SET ready = false
+            WHERE t.tenant_id = ANY (v_tenants)
+              AND NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r');
+            GET DIAGNOSTICS v_flagged = ROW_COUNT;
+        END IF;
+        EXIT WHEN v_taken = 0 AND v_flagged = 0;
+    END LOOP;
+END $$;
+
+-- Whether some partition of the queue could run now, but for the window and total_limit.
+CREATE FUNCTION {schema}.has_ready_v1(p_queue_id int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL)
+        OR EXISTS (SELECT 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready)
+$$;
+
+CREATE FUNCTION {schema}.window_room_v1(q {schema}.queue) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN (q).paused_at IS NOT NULL THEN 0 ELSE
+        greatest(0, least((q).dispatch_window - (SELECT sum(dispatched) FROM {schema}.queue_counter WHERE queue_id = (q).queue_id),
+                          (q).total_limit - (q).occupied))::int END
+$$;
+
+-- Bring the order of the touched partitions (locked by the caller) up to date after runs came or slots were freed, and give
+-- the free capacity out in the same transaction. Where nobody else competes, a partition's slots go straight to its own runs.
+CREATE FUNCTION {schema}.grant_slots_v1(q {schema}.queue, p_touched bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_room int := {schema}.window_room_v1(q); v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_demand int; v_tenants bigint[];
+BEGIN
+    SELECT array_agg(partition_id), array_agg(n), array_agg(vt), coalesce(sum(n), 0) INTO v_ids, v_counts, v_vts, v_demand
+    FROM (SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS n
+          FROM {schema}.partition
+          WHERE partition_id = ANY (p_touched) AND waiting > 0 AND paused_at IS NULL AND tenant_paused_at IS NULL) x
+    WHERE n > 0;
+    IF v_demand > 0 AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
+        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_vts, p_now);
+        RETURN;
+    END IF;
+    WITH fresh AS (
+        SELECT partition_id, tenant_id, state AS was,
+               CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
+                    WHEN occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
+        FROM {schema}.partition WHERE partition_id = ANY (p_touched)),
+    moved AS (
+        UPDATE {schema}.partition p
+        SET state = f.becomes,
+            vt = CASE WHEN f.becomes <> 'r' THEN p.vt
+                      WHEN p.tenant_id IS NULL THEN greatest(p.vt, {schema}.virtual_time_v1(q.queue_id))
+                      ELSE greatest(p.vt, coalesce(
+                          (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = p.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
+                          (SELECT floor FROM {schema}.tenant t WHERE t.tenant_id = p.tenant_id))) END
+        FROM fresh f WHERE p.partition_id = f.partition_id AND f.becomes <> f.was
+        RETURNING p.tenant_id, p.state)
+    SELECT array_agg(DISTINCT tenant_id) INTO v_tenants FROM moved WHERE state = 'r' AND tenant_id IS NOT NULL;
+    IF v_tenants IS NOT NULL THEN
+        PERFORM 1 FROM {schema}.tenant WHERE tenant_id = ANY (v_tenants) ORDER BY tenant_id FOR NO KEY UPDATE;
+        UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, {schema}.virtual_time_v1(q.queue_id))
+        WHERE t.tenant_id = ANY (v_tenants) AND NOT t.ready;
+    END IF;
+    IF v_room > 0 THEN
+        RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
+    END IF;
+END $$;
+
+-- Put runs in order and dispatch what has capacity. The caller has entered the queue and holds no partition.
+CREATE FUNCTION {schema}.ready_runs_v1(q {schema}.queue, p_runs {schema}.motion[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_touched bigint[];
+BEGIN
+    IF p_runs IS NULL THEN
+        IF {schema}.has_ready_v1(q.queue_id) THEN
+            RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), p_now);
+        END IF;
+        RETURN;
+    END IF;
+    SELECT array_agg(DISTINCT partition_id) INTO v_touched FROM unnest(p_runs);
+    PERFORM {schema}.lock_partitions_v1(v_touched);
+    PERFORM {schema}.enqueue_runs_v1(q.queue_id, p_runs);
+    RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, p_now);
+END $$;
+
+-- Fold what was recorded and give out what is free: after a joined transaction, by the tick, or by whoever finds room.
+CREATE FUNCTION {schema}.dispatch_queue_v1(p_queue text, p_limit int) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE q {schema}.queue; v_runs {schema}.motion[];
+BEGIN
+    SELECT * INTO q FROM {schema}.queue WHERE name = p_queue;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    q := {schema}.enter_queue_v1(q.queue_id);
+    v_runs := {schema}.take_recorded_v1(q.queue_id, p_limit);
+    RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, v_runs, clock_timestamp());
+END $$;

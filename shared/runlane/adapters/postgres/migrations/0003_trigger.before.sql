@@ -1,0 +1,199 @@
+-- Recording runs and sending them on their way. p_runs is a JSON array of objects with ord from 1; see NewRun in ports/stores.py.
+
+-- Who owns an idempotency key: the owner's id if it is active or retained, else NULL and the key is free. Takes no lock.
+CREATE FUNCTION {schema}.idempotency_owner_v1(p_task text, p_key text, p_now timestamptz, OUT run_id uuid, OUT payload_hash text)
+LANGUAGE sql STABLE AS $$
+    SELECT k.run_id, k.payload_hash FROM {schema}.idempotency_key k LEFT JOIN {schema}.outcome o ON o.run_id = k.run_id
+    WHERE k.task = p_task AND k.key = p_key
+      AND (o.status IS NULL OR (o.status <> 'failed' AND k.expires_at > p_now))
+$$;
+
+-- Own the key for the new run, or name who owns it. Waits for another transaction that is taking the same key.
+CREATE FUNCTION {schema}.take_idempotency_key_v1(
+    p_task text, p_key text, p_run_id uuid, p_expires_at timestamptz, p_hash text, p_now timestamptz, OUT run_id uuid, OUT payload_hash text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        SELECT o.run_id, o.payload_hash INTO run_id, payload_hash FROM {schema}.idempotency_owner_v1(p_task, p_key, p_now) o;
+        EXIT WHEN run_id IS NOT NULL;
+        INSERT INTO {schema}.idempotency_key AS k (task, key, run_id, expires_at, payload_hash)
+        VALUES (p_task, p_key, p_run_id, p_expires_at, p_hash) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        PERFORM 1 FROM {schema}.idempotency_key k WHERE k.task = p_task AND k.key = p_key FOR UPDATE;
+        SELECT o.run_id, o.payload_hash INTO run_id, payload_hash FROM {schema}.idempotency_owner_v1(p_task, p_key, p_now) o;
+        EXIT WHEN run_id IS NOT NULL;
+        UPDATE {schema}.idempotency_key k SET run_id = p_run_id, expires_at = p_expires_at, payload_hash = p_hash
+        WHERE k.task = p_task AND k.key = p_key;
+        EXIT WHEN FOUND;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.take_singleton_key_v1(p_task text, p_key text, p_run_id uuid) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE v_owner uuid;
+BEGIN
+    LOOP
+        SELECT k.run_id INTO v_owner FROM {schema}.singleton_key k
+        WHERE k.task = p_task AND k.key = p_key AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id);
+        IF FOUND THEN
+            RETURN v_owner;
+        END IF;
+        INSERT INTO {schema}.singleton_key (task, key, run_id) VALUES (p_task, p_key, p_run_id) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = p_task AND k.key = p_key FOR UPDATE;
+        UPDATE {schema}.singleton_key k SET run_id = p_run_id
+        WHERE k.task = p_task AND k.key = p_key AND EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id);
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- The status of a run, from where it stands.
+CREATE FUNCTION {schema}.run_status_v1(p_run_id uuid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        (SELECT status FROM {schema}.outcome WHERE run_id = p_run_id),
+        (SELECT CASE WHEN cancel_requested_at IS NULL THEN 'running' ELSE 'cancellation_requested' END FROM {schema}.lease WHERE run_id = p_run_id),
+        (SELECT status FROM {schema}.dispatch WHERE run_id = p_run_id),
+        (SELECT status FROM {schema}.waiting WHERE run_id = p_run_id),
+        (SELECT CASE WHEN status = 'queued' AND due_at > clock_timestamp() THEN 'scheduled' ELSE status END FROM {schema}.timer WHERE run_id = p_run_id),
+        (SELECT 'queued' FROM {schema}.inbox WHERE run_id = p_run_id))
+$$;
+
+-- Record runs. Due ones of an eager trigger are placed by the caller; the others wait in inbox or timer. Locks: keys in order.
+-- Answers one 'run' effect per item, in order; detail with a duplicate; verdict is the trigger's outcome.
+CREATE FUNCTION {schema}.record_runs_v1(p_runs json, p_eager boolean, p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_count int := json_array_length(p_runs); v_ids uuid[]; v_verdicts text[]; v_matches boolean[]; v_missing text;
+    v_item record; v_owner record; v_active uuid;
+BEGIN
+    SELECT array_agg({schema}.new_run_id_v1(p_now, g) ORDER BY g), array_agg('created'::text), array_agg(NULL::json)
+    INTO v_ids, v_verdicts, v_matches FROM generate_series(1, v_count) g;
+    SELECT i.queue INTO v_missing FROM json_to_recordset(p_runs) AS i(queue text)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = i.queue) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'queue % is not in the database: run `runlane migrate`', quote_literal(v_missing) USING ERRCODE = 'RL001';
+    END IF;
+    FOR v_item IN
+        SELECT * FROM json_to_recordset(p_runs) AS i(ord int, task text, idempotency_key text, idempotency_ttl interval, payload_hash text)
+        WHERE idempotency_key IS NOT NULL ORDER BY task, idempotency_key, ord
+    LOOP
+        SELECT * INTO v_owner FROM {schema}.take_idempotency_key_v1(
+            v_item.task, v_item.idempotency_key, v_ids[v_item.ord], p_now + v_item.idempotency_ttl, v_item.payload_hash, p_now);
+        IF v_owner.run_id IS NOT NULL THEN
+            v_ids[v_item.ord] := v_owner.run_id;
+            v_verdicts[v_item.ord] := 'duplicate';
+            v_matches[v_item.ord] := v_owner.payload_hash = v_item.payload_hash;
+        END IF;
+    END LOOP;
+    FOR v_item IN
+        SELECT * FROM json_to_recordset(p_runs) AS i(ord int, task text, idempotency_key text, singleton_key text)
+        WHERE singleton_key IS NOT NULL ORDER BY task, singleton_key, ord
+    LOOP
+        IF v_verdicts[v_item.ord] = 'created' THEN
+            v_active := {schema}.take_singleton_key_v1(v_item.task, v_item.singleton_key, v_ids[v_item.ord]);
+            IF v_active IS NOT NULL THEN
+                DELETE FROM {schema}.idempotency_key
+                WHERE task = v_item.task AND key = v_item.idempotency_key AND run_id = v_ids[v_item.ord];
+                v_ids[v_item.ord] := v_active;
+                v_verdicts[v_item.ord] := 'singleton_active';
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    WITH item AS MATERIALIZED (
+        SELECT i.*, v_ids[i.ord] AS run_id, q.queue_id, q.name AS queue_name,
+               CASE WHEN i.run_at > p_now THEN i.run_at WHEN i.delay > interval '0' THEN p_now + i.delay ELSE p_now END AS due_at
+        FROM json_to_recordset(p_runs) AS i(
+            ord int, task text, queue text, payload json, tenant text, concurrency_key text, priority int, delay interval, run_at timestamptz,
+            idempotency_key text, singleton_key text, max_attempts int, start_timeout interval, finish_timeout interval, actor text,
+            trace json, meta json)
+        JOIN {schema}.queue q ON q.name = i.queue
+        WHERE v_verdicts[i.ord] = 'created'),
+    made AS (
+        INSERT INTO {schema}.run (run_id, queue_id, task, tenant, concurrency_key, priority, max_attempts, created_at, run_at, payload,
+                              idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta)
+        SELECT run_id, queue_id, task, tenant, concurrency_key, coalesce(priority, 0), coalesce(max_attempts, 3), p_now, due_at, payload,
+               idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta FROM item),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, actor) SELECT run_id, 1, 'run.created', p_now, actor FROM item),
+    later AS (
+        INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
+        SELECT run_id, queue_id, due_at, coalesce(priority, 0), 'queued', 0, 0, 1,
+               CASE WHEN p_eager AND due_at <= p_now + interval '15 minutes' THEN p_now END
+        FROM item WHERE due_at > p_now),
+    recorded AS (
+        INSERT INTO {schema}.inbox (run_id, queue_id) SELECT run_id, queue_id FROM item WHERE due_at <= p_now AND NOT p_eager),
+    limits AS (
+        INSERT INTO {schema}.deadline (at, run_id, kind)
+        SELECT due_at + start_timeout, run_id, 'start' FROM item WHERE start_timeout IS NOT NULL
+        UNION ALL SELECT due_at + finish_timeout, run_id, 'finish' FROM item WHERE finish_timeout IS NOT NULL),
+    counted AS (
+        INSERT INTO {schema}.queue_counter_delta (queue_id, scheduled)
+        SELECT queue_id, count(*) FROM item WHERE due_at > p_now AND NOT p_eager GROUP BY queue_id),
+    kept AS (
+        SELECT g AS ord, v_ids[g] AS run_id FROM generate_series(1, v_count) g WHERE v_verdicts[g] <> 'created')
+    SELECT 'run', item.ord, item.run_id, 'created', item.queue_name, item.tenant, item.concurrency_key, item.due_at,
+           item.due_at - p_now, NULL::json
+    FROM item
+    UNION ALL
+    SELECT 'run', kept.ord, kept.run_id, v_verdicts[kept.ord], q.name, NULL, NULL, coalesce(s.due_at, r.run_at, p_now), NULL,
+           json_build_object('matches', v_matches[kept.ord], 'status', coalesce({schema}.run_status_v1(kept.run_id), 'queued'))
+    FROM kept LEFT JOIN {schema}.run r ON r.run_id = kept.run_id LEFT JOIN {schema}.queue q ON q.queue_id = r.queue_id
+    LEFT JOIN LATERAL (SELECT due_at FROM {schema}.timer t WHERE t.run_id = kept.run_id) s ON true;
+END $$;
+
+-- Eager placing of due runs of one queue. Where nothing waits and no limit applies the dispatch rows are made at once and no
+-- shared row is locked; else the runs join the order of their partitions.
+CREATE FUNCTION {schema}.place_runs_v1(p_queue_id int, p_ids uuid[], p_priorities int[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}.motion[]; v_shard int := floor(random() * 16);
+BEGIN
+    IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
+       AND q.paused_parts = 0 AND NOT {schema}.has_ready_v1(p_queue_id) THEN
+        RETURN QUERY
+        WITH made AS (
+            INSERT INTO {schema}.dispatch (run_id, queue_id, due_at, priority, status, attempt, failures, seq, expiries, dispatched_at,
+                                       expires_at, publish_claimed_at)
+            SELECT i.run_id, p_queue_id, p_now, i.priority, 'queued', 0, 0, 2, 0, p_now, p_now + q.dispatch_timeout, p_now
+            FROM unnest(p_ids, p_priorities) i(run_id, priority)),
+        ev AS (
+            INSERT INTO {schema}.event (run_id, seq, type, at) SELECT i, 2, 'run.dispatched', p_now FROM unnest(p_ids) i)
+        SELECT 'wakeup', 0, i, NULL::text, q.name, NULL::text, NULL::text, p_now, NULL::interval, NULL::json FROM unnest(p_ids) i;
+        UPDATE {schema}.queue_counter SET dispatched = dispatched + cardinality(p_ids)
+        WHERE queue_id = p_queue_id AND shard = v_shard;
+        RETURN;
+    END IF;
+    SELECT array_agg((i.run_id, NULL, p_now, i.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
+    FROM unnest(p_ids, p_priorities) i(run_id, priority);
+    v_runs := {schema}.resolve_partitions_v1(p_queue_id, v_runs);
+    RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, v_runs, p_now);
+    IF {schema}.has_ready_v1(p_queue_id) AND q.total_limit IS NULL AND q.paused_at IS NULL THEN
+        RETURN NEXT ('starved', 0, NULL, NULL, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.trigger_runs_v1(p_runs json, p_eager boolean) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := floor(random() * 16);
+BEGIN
+    SELECT array_agg(e ORDER BY e.ord) INTO v_recorded FROM {schema}.record_runs_v1(p_runs, p_eager, v_now) e;
+    RETURN QUERY SELECT (e).* FROM unnest(v_recorded) e;
+    IF NOT p_eager THEN
+        RETURN;
+    END IF;
+    FOR lot IN
+        SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) AS ids, array_agg(coalesce(i.priority, 0) ORDER BY e.ord) AS priorities
+        FROM unnest(v_recorded) e
+        JOIN json_to_recordset(p_runs) AS i(ord int, priority int) ON i.ord = e.ord
+        JOIN {schema}.queue q ON q.name = e.queue
+        WHERE e.verdict = 'created' AND e.due_at <= v_now GROUP BY q.queue_id ORDER BY q.queue_id
+    LOOP
+        RETURN QUERY SELECT * FROM {schema}.place_runs_v1(lot.queue_id, lot.ids, lot.priorities, v_now);
+    END LOOP;
+    UPDATE {schema}.queue_counter c SET scheduled = c.scheduled + x.n
+    FROM (SELECT q.queue_id, count(*) AS n FROM unnest(v_recorded) e JOIN {schema}.queue q ON q.name = e.queue
+          WHERE e.verdict = 'created' AND e.due_at > v_now GROUP BY 1 ORDER BY 1) x
+    WHERE c.queue_id = x.queue_id AND c.shard = v_shard;
+END $$;

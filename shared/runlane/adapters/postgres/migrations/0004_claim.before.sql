@@ -1,0 +1,182 @@
+-- Wakeups in, leases out.
+
+CREATE TYPE {schema}.claim AS (
+    kind            text,
+    run_id          text,
+    token           text,
+    task            text,
+    queue           text,
+    payload         json,
+    attempt         int,
+    failures        int,
+    max_attempts    int,
+    tenant          text,
+    concurrency_key text,
+    due_at          timestamptz,
+    created_at      timestamptz,
+    claimed_at      timestamptz,
+    trace           json,
+    meta            json,
+    verdict         text,
+    due_in          interval
+);
+
+-- Turn dispatch rows into leases. Occupancy does not change, so no partition is locked. It waits for a row that another claim or
+-- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids must be sorted.
+CREATE FUNCTION {schema}.lease_dispatched_v1(p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz) RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+DECLARE v_shard int := floor(random() * 16)::int; v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
+BEGIN
+    RETURN QUERY
+    WITH mine AS MATERIALIZED (
+        SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) ORDER BY d.run_id FOR UPDATE),
+    taken AS (
+        DELETE FROM {schema}.dispatch d USING mine WHERE d.run_id = mine.run_id RETURNING d.*),
+    leased AS (
+        INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
+        SELECT run_id, gen_random_uuid(), queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
+        FROM taken
+        RETURNING run_id, token, queue_id, due_at, attempt, failures, seq),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, actor)
+        SELECT run_id, seq, 'run.claimed', p_now, attempt, p_worker FROM leased),
+    counted AS (
+        UPDATE {schema}.queue_counter c SET dispatched = c.dispatched - x.n, running = c.running + x.n
+        FROM (SELECT queue_id, count(*) AS n FROM taken GROUP BY 1 ORDER BY 1) x
+        WHERE c.queue_id = x.queue_id AND c.shard = v_shard)
+    SELECT 'claim', l.run_id::text, l.token::text, r.task, q.name, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
+           l.due_at, r.created_at, p_now, r.trace, r.meta, NULL::text, NULL::interval
+    FROM leased l JOIN {schema}.run r ON r.run_id = l.run_id AND r.run_id >= v_low AND r.run_id <= v_high
+    JOIN {schema}.queue q ON q.queue_id = l.queue_id;
+END $$;
+
+-- A wakeup without a dispatch row: say why there is nothing to run, or make its run ready and let the fair order pick. What is
+-- picked is claimed by the caller as far as it came for it; the rest become wakeups.
+CREATE FUNCTION {schema}.wake_runs_v1(p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_recorded uuid[]; v_found int; v_effects {schema}.effect[];
+BEGIN
+    RETURN QUERY
+    SELECT CASE WHEN l.run_id IS NOT NULL AND l.expires_at <= p_now THEN 'expired' ELSE 'refusal' END, 0, i.id,
+           CASE WHEN o.run_id IS NOT NULL THEN 'terminal' WHEN l.run_id IS NOT NULL THEN 'leased'
+                WHEN t.due_at > p_now THEN 'not_due' WHEN r.run_id IS NULL THEN 'not_found' ELSE 'leased' END,
+           NULL::text, NULL::text, NULL::text, t.due_at, t.due_at - p_now, NULL::json
+    FROM unnest(p_ids) i(id)
+    LEFT JOIN {schema}.outcome o ON o.run_id = i.id LEFT JOIN {schema}.lease l ON l.run_id = i.id
+    LEFT JOIN {schema}.timer t ON t.run_id = i.id LEFT JOIN {schema}.run r ON r.run_id = i.id
+    WHERE NOT (t.run_id IS NOT NULL AND t.due_at <= p_now)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.waiting w WHERE w.run_id = i.id)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.inbox b WHERE b.run_id = i.id);
+    FOR lot IN
+        SELECT x.queue_id, array_agg(x.id) AS ids
+        FROM (SELECT w.queue_id, w.run_id AS id FROM {schema}.waiting w WHERE w.run_id = ANY (p_ids)
+              UNION ALL SELECT b.queue_id, b.run_id FROM {schema}.inbox b WHERE b.run_id = ANY (p_ids)
+              UNION ALL SELECT t.queue_id, t.run_id FROM {schema}.timer t WHERE t.run_id = ANY (p_ids) AND t.due_at <= p_now) x
+        GROUP BY 1 ORDER BY 1
+    LOOP
+        q := {schema}.enter_queue_v1(lot.queue_id);
+        v_due := {schema}.take_due_v1(lot.queue_id, lot.ids, p_now);
+        v_runs := {schema}.take_recorded_v1(lot.queue_id, 1000);
+        IF v_due IS NOT NULL THEN
+            v_runs := coalesce(v_runs, '{}') || {schema}.resolve_partitions_v1(lot.queue_id, v_due);
+        END IF;
+        SELECT array_agg(e) INTO v_effects FROM {schema}.ready_runs_v1(q, v_runs, p_now) e;
+        v_found := coalesce(cardinality(v_effects), 0);
+        RETURN QUERY
+        SELECT CASE WHEN e.ordinality <= cardinality(lot.ids) THEN 'picked' ELSE e.kind END, e.ord, e.run_id, e.verdict, e.queue, e.tenant,
+               e.concurrency_key, e.due_at, e.due_in, e.detail
+        FROM unnest(v_effects) WITH ORDINALITY e;
+        RETURN QUERY
+        SELECT 'refusal', 0, i.id, CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
+                                        THEN 'paused' ELSE 'at_capacity' END,
+               q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+        FROM unnest(lot.ids) i(id) JOIN {schema}.waiting w ON w.run_id = i.id JOIN {schema}.partition p ON p.partition_id = w.partition_id;
+    END LOOP;
+END $$;
+
+-- Take due timers out, as motions. Rows that another transaction is moving are passed over.
+CREATE FUNCTION {schema}.take_due_v1(p_queue_id int, p_ids uuid[], p_now timestamptz) RETURNS {schema}.motion[]
+LANGUAGE plpgsql AS $$
+DECLARE v_runs {schema}.motion[]; v_shard int := floor(random() * 16);
+BEGIN
+    WITH mine AS MATERIALIZED (
+        SELECT run_id FROM {schema}.timer WHERE run_id = ANY (p_ids) AND queue_id = p_queue_id AND due_at <= p_now
+        ORDER BY run_id FOR UPDATE SKIP LOCKED),
+    taken AS (
+        DELETE FROM {schema}.timer t USING mine WHERE t.run_id = mine.run_id RETURNING t.*)
+    SELECT array_agg((run_id, NULL, due_at, priority, status, attempt, failures, seq, 0)::{schema}.motion) INTO v_runs FROM taken;
+    IF v_runs IS NOT NULL THEN
+        UPDATE {schema}.queue_counter SET scheduled = scheduled - cardinality(v_runs)
+        WHERE queue_id = p_queue_id AND shard = v_shard;
+    END IF;
+    RETURN v_runs;
+END $$;
+
+-- Claims free the dispatch window: when half of it is open and ready partitions wait for it, fill it. The caller holds dispatch
+-- rows, which come last in the lock order; so this never waits for a lock, and leaves the work to whoever holds one.
+CREATE FUNCTION {schema}.refill_window_v1(p_queue_ids int[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_id int; q {schema}.queue; v_room int;
+BEGIN
+    FOREACH v_id IN ARRAY p_queue_ids LOOP
+        IF {schema}.has_ready_v1(v_id) AND pg_try_advisory_xact_lock_shared(1919317612, v_id) THEN
+            SELECT * INTO q FROM {schema}.queue WHERE queue_id = v_id;
+            IF q.total_limit IS NOT NULL THEN
+                SELECT * INTO q FROM {schema}.queue WHERE queue_id = v_id FOR NO KEY UPDATE SKIP LOCKED;
+                CONTINUE WHEN NOT FOUND;
+            END IF;
+            v_room := {schema}.window_room_v1(q);
+            IF v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) AND v_room > 0 THEN
+                RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.effect_as_claim_v1(e {schema}.effect) RETURNS {schema}.claim
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (e.kind, e.run_id::text, NULL, NULL, e.queue, NULL, NULL, NULL, NULL, e.tenant, e.concurrency_key, e.due_at, NULL, NULL, NULL, NULL,
+            e.verdict, e.due_in)::{schema}.claim
+$$;
+
+CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[];
+BEGIN
+    SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids FROM unnest(p_ids) i;
+    SELECT array_agg(i) INTO v_missing FROM unnest(v_ids) i WHERE NOT EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.run_id = i);
+    IF v_missing IS NOT NULL THEN
+        SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
+        SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids
+        FROM (SELECT unnest(v_ids) EXCEPT SELECT unnest(v_missing) UNION ALL SELECT e.run_id FROM unnest(v_woken) e WHERE e.kind = 'picked') x(i);
+        RETURN QUERY SELECT c.* FROM unnest(v_woken) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c WHERE e.kind NOT IN ('picked', 'expired');
+        RETURN QUERY
+        SELECT 'expired', l.run_id::text, l.token::text, r.task, q.name, NULL::json, l.attempt, l.failures, r.max_attempts, r.tenant,
+               r.concurrency_key, l.due_at, r.created_at, NULL::timestamptz, NULL::json, NULL::json,
+               CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' END, NULL::interval
+        FROM unnest(v_woken) e JOIN {schema}.lease l ON l.run_id = e.run_id JOIN {schema}.run r ON r.run_id = l.run_id
+        JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
+    END IF;
+    IF v_ids IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_ids, p_lease, p_worker, v_now);
+    END IF;
+    SELECT array_agg(DISTINCT queue_id ORDER BY queue_id) INTO v_queues FROM {schema}.lease WHERE run_id = ANY (v_ids);
+    IF v_queues IS NOT NULL THEN
+        RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queues, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
+    END IF;
+END $$;
+
+-- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport.
+CREATE FUNCTION {schema}.claim_oldest_v1(p_queues text[], p_limit int, p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+DECLARE v_ids uuid[]; v_now timestamptz := clock_timestamp();
+BEGIN
+    SELECT array_agg(x.run_id ORDER BY x.run_id) INTO v_ids
+    FROM (SELECT d.run_id FROM {schema}.queue q CROSS JOIN LATERAL (
+              SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit
+              FOR UPDATE SKIP LOCKED) d
+          WHERE q.name = ANY (p_queues) ORDER BY d.dispatch_seq LIMIT p_limit) x;
+    IF v_ids IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM {schema}.claim_runs_v1(v_ids, p_lease, p_worker);
+    END IF;
+END $$;

@@ -1,0 +1,188 @@
+-- Repair: what time and accidents leave behind. Each function is one bounded step, safe when run twice at once.
+
+-- Give dispatch rows back to their old places in the order. p_event NULL: a pause, which is no expiry. Exact under a claim that
+-- comes at the same moment: whoever deletes the row has it.
+CREATE FUNCTION {schema}.give_back_v1(q {schema}.queue, p_ids uuid[], p_expired boolean, p_now timestamptz) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_shard int := floor(random() * 16);
+    v_runs {schema}.motion[]; v_back {schema}.motion[]; v_touched bigint[]; v_count int;
+BEGIN
+    SELECT array_agg((d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries)::{schema}.motion)
+    INTO v_runs FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids);
+    IF v_runs IS NULL THEN
+        RETURN 0;
+    END IF;
+    v_runs := {schema}.resolve_partitions_v1(q.queue_id, v_runs);
+    SELECT array_agg(DISTINCT m.partition_id) INTO v_touched FROM unnest(v_runs) m;
+    PERFORM {schema}.lock_partitions_v1(v_touched);
+    WITH mine AS MATERIALIZED (
+        SELECT run_id FROM {schema}.dispatch WHERE run_id = ANY (p_ids) AND (NOT p_expired OR expires_at <= p_now)
+        ORDER BY run_id FOR UPDATE),
+    taken AS (
+        DELETE FROM {schema}.dispatch d USING mine WHERE d.run_id = mine.run_id RETURNING d.*),
+    numbered AS MATERIALIZED (
+        SELECT t.run_id, m.partition_id AS part, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, t.expiries, p.slot_seq, p.occupied,
+               row_number() OVER (PARTITION BY m.partition_id ORDER BY t.run_id) AS nth, row_number() OVER (ORDER BY t.run_id) AS place
+        FROM taken t JOIN unnest(v_runs) m ON m.run_id = t.run_id JOIN {schema}.partition p ON p.partition_id = m.partition_id),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, data)
+        SELECT run_id, seq + 1, 'run.dispatch_expired', p_now, attempt, CASE WHEN v_bounded THEN part END,
+               CASE WHEN v_bounded THEN slot_seq + nth END, CASE WHEN v_bounded THEN occupied - nth END,
+               CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END,
+               CASE WHEN q.total_limit IS NOT NULL THEN q.occupied - place END,
+               CASE WHEN NOT p_expired THEN json_build_object('reason', 'paused') END
+        FROM numbered),
+    freed AS (
+        UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
+        FROM (SELECT part, count(*)::int AS n FROM numbered WHERE v_bounded GROUP BY 1) x WHERE p.partition_id = x.part)
+    SELECT array_agg((run_id, part, due_at, priority, status, attempt, failures, seq + 1,
+                      expiries + CASE WHEN p_expired THEN 1 ELSE 0 END)::{schema}.motion), count(*)
+    INTO v_back, v_count FROM numbered;
+    IF v_back IS NOT NULL THEN
+        PERFORM {schema}.enqueue_runs_v1(q.queue_id, v_back);
+        UPDATE {schema}.queue_counter SET dispatched = dispatched - v_count WHERE queue_id = q.queue_id AND shard = v_shard;
+        IF q.total_limit IS NOT NULL THEN
+            UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = q.queue_id;
+        END IF;
+    END IF;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION {schema}.partitions_of_v1(p_ids uuid[]) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    SELECT array_agg(DISTINCT partition_id ORDER BY partition_id) FROM {schema}.waiting WHERE run_id = ANY (p_ids)
+$$;
+
+CREATE FUNCTION {schema}.expire_dispatches_v1(p_limit int) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_lot record; q {schema}.queue; v_touched bigint[];
+BEGIN
+    FOR v_lot IN
+        SELECT x.queue_id, array_agg(x.run_id) AS ids
+        FROM (SELECT d.queue_id, d.run_id FROM {schema}.dispatch d WHERE d.expires_at <= v_now ORDER BY d.expires_at LIMIT p_limit) x
+        GROUP BY 1 ORDER BY 1
+    LOOP
+        q := {schema}.enter_queue_v1(v_lot.queue_id);
+        IF {schema}.give_back_v1(q, v_lot.ids, true, v_now) > 0 THEN
+            q := {schema}.enter_queue_v1(v_lot.queue_id);
+            v_touched := {schema}.partitions_of_v1(v_lot.ids);
+            RETURN QUERY SELECT 'counted', 0, i, NULL::text, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+                         FROM unnest(v_lot.ids) i;
+            RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Due timers become ready; those due within the look-ahead get their hint, once.
+CREATE FUNCTION {schema}.due_timers_v1(p_look_ahead interval, p_limit int) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_lot record; q {schema}.queue; v_runs {schema}.motion[];
+BEGIN
+    FOR v_lot IN
+        SELECT x.queue_id, array_agg(x.run_id) AS ids
+        FROM (SELECT queue_id, run_id FROM {schema}.timer WHERE due_at <= v_now ORDER BY due_at LIMIT p_limit) x GROUP BY 1 ORDER BY 1
+    LOOP
+        q := {schema}.enter_queue_v1(v_lot.queue_id);
+        v_runs := {schema}.take_due_v1(v_lot.queue_id, v_lot.ids, v_now);
+        IF v_runs IS NOT NULL THEN
+            RETURN QUERY SELECT 'counted', 0, m.run_id, NULL::text, q.name, NULL::text, NULL::text, m.due_at, NULL::interval, NULL::json
+                         FROM unnest(v_runs) m;
+            RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, {schema}.resolve_partitions_v1(v_lot.queue_id, v_runs), v_now);
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    WITH mine AS MATERIALIZED (
+        SELECT run_id FROM {schema}.timer WHERE due_at > v_now AND due_at <= v_now + p_look_ahead AND hinted_at IS NULL
+        ORDER BY due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    hinted AS (
+        UPDATE {schema}.timer t SET hinted_at = v_now FROM mine WHERE t.run_id = mine.run_id RETURNING t.run_id, t.queue_id, t.due_at)
+    SELECT 'hint', 0, h.run_id, NULL::text, n.name, r.tenant, r.concurrency_key, h.due_at, h.due_at - v_now, NULL::json
+    FROM hinted h JOIN {schema}.run r ON r.run_id = h.run_id JOIN {schema}.queue n ON n.queue_id = h.queue_id;
+END $$;
+
+CREATE FUNCTION {schema}.fold_recorded_v1(p_limit int) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_queue record;
+BEGIN
+    FOR v_queue IN
+        SELECT q.name, (SELECT count(*) FROM (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id LIMIT p_limit) x) AS n
+        FROM {schema}.queue q WHERE EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id) ORDER BY q.queue_id
+    LOOP
+        RETURN QUERY SELECT 'counted', 0, NULL::uuid, NULL::text, v_queue.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval,
+                            NULL::json FROM generate_series(1, v_queue.n);
+        RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(v_queue.name, p_limit);
+    END LOOP;
+    IF EXISTS (SELECT 1 FROM {schema}.queue_counter_delta) THEN
+        WITH d AS (DELETE FROM {schema}.queue_counter_delta RETURNING *)
+        UPDATE {schema}.queue_counter c SET scheduled = c.scheduled + x.n
+        FROM (SELECT queue_id, sum(scheduled) AS n FROM d GROUP BY 1 ORDER BY 1) x WHERE c.queue_id = x.queue_id AND c.shard = 0;
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.dispatch_queues_v1() RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_queue record;
+BEGIN
+    FOR v_queue IN SELECT q.name FROM {schema}.queue q WHERE {schema}.has_ready_v1(q.queue_id) ORDER BY q.queue_id LOOP
+        RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(v_queue.name, 1000);
+    END LOOP;
+END $$;
+
+-- Wakeups that were never published, or whose publisher died, for publishing by the caller.
+CREATE FUNCTION {schema}.claim_unpublished_v1(p_limit int) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    WITH mine AS MATERIALIZED (
+        SELECT run_id FROM {schema}.dispatch
+        WHERE publish_status IN ('pending', 'failed') OR (publish_status = 'claimed' AND publish_claimed_at <= v_now - interval '15 seconds')
+        ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    taken AS (
+        UPDATE {schema}.dispatch d SET publish_status = 'claimed', publish_claimed_at = v_now, publish_attempts = publish_attempts + 1
+        FROM mine WHERE d.run_id = mine.run_id RETURNING d.run_id, d.queue_id, d.due_at)
+    SELECT 'wakeup', 0, t.run_id, NULL::text, q.name, r.tenant, r.concurrency_key, t.due_at, NULL::interval, NULL::json
+    FROM taken t JOIN {schema}.run r ON r.run_id = t.run_id JOIN {schema}.queue q ON q.queue_id = t.queue_id;
+END $$;
+
+-- Write what became of wakeups. A hint that failed loses its mark, so that the tick sends it again.
+CREATE FUNCTION {schema}.mark_published_v1(p_ids uuid[], p_statuses text[], p_failed_hints uuid[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(p_ids) > 0 THEN
+        WITH mine AS MATERIALIZED (
+            SELECT d.run_id, i.status FROM unnest(p_ids, p_statuses) i(id, status) JOIN {schema}.dispatch d ON d.run_id = i.id
+            WHERE d.publish_status = 'claimed' ORDER BY d.run_id FOR UPDATE OF d SKIP LOCKED)
+        UPDATE {schema}.dispatch d SET publish_status = mine.status FROM mine WHERE d.run_id = mine.run_id;
+    END IF;
+    IF cardinality(p_failed_hints) > 0 THEN
+        UPDATE {schema}.timer SET hinted_at = NULL WHERE run_id = ANY (p_failed_hints);
+    END IF;
+END $$;
+
+-- Time partitions by the id itself: one a week, made ahead. Answers how many were made.
+CREATE FUNCTION {schema}.ensure_partitions_v1(p_from timestamptz, p_weeks int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE v_table text; v_start timestamptz; v_name text; v_made int := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1919317612, 0);
+    FOR i IN 0..p_weeks LOOP
+        v_start := date_trunc('week', p_from AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + i * interval '7 days';
+        FOREACH v_table IN ARRAY ARRAY['run', 'outcome', 'event'] LOOP
+            v_name := v_table || to_char(v_start AT TIME ZONE 'UTC', '"_"YYYYMMDD');
+            IF to_regclass(format('%I.%I', {literal}, v_name)) IS NULL THEN
+                EXECUTE format('CREATE TABLE %I.%I PARTITION OF %I.%I FOR VALUES FROM (%L) TO (%L)', {literal}, v_name, {literal}, v_table,
+                    {schema}.run_id_floor_v1(v_start), {schema}.run_id_floor_v1(v_start + interval '7 days'));
+                v_made := v_made + 1;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_made;
+END $$;
+
+-- The least run id of an instant.
+CREATE FUNCTION {schema}.run_id_floor_v1(p_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (lpad(to_hex((extract(epoch FROM p_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;

@@ -1,0 +1,24 @@
+-- name: claim_runs
+-- Turn wakeups into leases.
+SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
+       trace, meta, verdict, due_in
+FROM {schema}.claim_runs_v1(%(ids)s::uuid[], %(lease)s, %(worker)s);
+
+-- name: claim_oldest
+-- Lease the oldest unclaimed dispatch rows of some queues.
+SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
+       trace, meta, verdict, due_in
+FROM {schema}.claim_oldest_v1(%(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
+
+-- name: heartbeat
+-- Extend every lease of this process whose token is still stored.
+SELECT run_id, cancellation_requested FROM {schema}.heartbeat_v1(%(ids)s::uuid[], %(tokens)s::uuid[], %(lease)s);
+
+-- name: read_leases
+-- Read cancellations without extending anything.
+SELECT l.run_id::text, l.cancel_requested_at IS NOT NULL
+FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) i(id, token) JOIN {schema}.lease l ON l.run_id = i.id AND l.token = i.token;
+
+-- name: settle_runs
+-- Outcomes, events, freed capacity and the next dispatch rows.
+SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json);

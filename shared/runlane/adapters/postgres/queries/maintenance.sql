@@ -1,0 +1,33 @@
+-- name: due_timers
+-- Make due timers ready, and hint at those due within the look-ahead.
+SELECT * FROM {schema}.due_timers_v1(%(look_ahead)s, %(limit)s);
+
+-- name: fold_recorded
+-- Bring what joined transactions recorded into order.
+SELECT * FROM {schema}.fold_recorded_v1(%(limit)s);
+
+-- name: expire_dispatches
+-- Return unclaimed dispatch rows whose time is up to their old places.
+SELECT * FROM {schema}.expire_dispatches_v1(%(limit)s);
+
+-- name: expired_leases
+-- Leases that may be recovered, oldest first.
+SELECT l.run_id::text, l.token::text, r.task, q.name, l.attempt, l.failures, r.max_attempts, l.cancel_requested_at IS NOT NULL
+FROM {schema}.lease l JOIN {schema}.run r ON r.run_id = l.run_id JOIN {schema}.queue q ON q.queue_id = l.queue_id
+WHERE l.expires_at <= clock_timestamp() ORDER BY l.expires_at LIMIT %(limit)s;
+
+-- name: expire_deadlines
+-- Apply start and finish time-outs.
+SELECT * FROM {schema}.expire_deadlines_v1(%(limit)s);
+
+-- name: dispatch_queues
+-- Dispatch what has capacity, on every queue that has something ready.
+SELECT * FROM {schema}.dispatch_queues_v1();
+
+-- name: claim_unpublished
+-- Take over wakeups that nobody published.
+SELECT * FROM {schema}.claim_unpublished_v1(%(limit)s);
+
+-- name: ensure_partitions
+-- Make time partitions ahead.
+SELECT {schema}.ensure_partitions_v1(now(), %(weeks)s);

@@ -1,0 +1,15 @@
+-- name: trigger_runs
+-- Record runs, and when eager dispatch what has capacity.
+SELECT * FROM {schema}.trigger_runs_v1(%(runs)s::json, %(eager)s);
+
+-- name: record_runs
+-- Record runs in the caller's transaction: inserts of own rows only.
+SELECT * FROM {schema}.record_runs_v1(%(runs)s::json, false, clock_timestamp());
+
+-- name: dispatch_queue
+-- Fold what was recorded on a queue and give out its free capacity.
+SELECT * FROM {schema}.dispatch_queue_v1(%(queue)s, %(limit)s);
+
+-- name: mark_published
+-- Write what became of wakeups at the transport.
+SELECT {schema}.mark_published_v1(%(ids)s::uuid[], %(statuses)s::text[], %(failed_hints)s::uuid[]);

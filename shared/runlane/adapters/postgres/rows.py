@@ -1,0 +1,176 @@
+"""Rows to values and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import Failure, Settlement
+from runlane.domain.run import Status, TriggerOutcome
+from runlane.ports.stores import (
+    ClaimBatch,
+    ClaimedRun,
+    ExpiredLease,
+    NewRun,
+    PhaseResult,
+    RecordedRun,
+    Refusal,
+    SettleBatch,
+    SettledRun,
+    TriggerBatch,
+    Wakeup,
+)
+
+_ZERO = timedelta(0)
+HINT_HORIZON = timedelta(minutes=15)
+"""How far ahead a delayed wakeup can be sent."""
+
+
+def encode_runs(runs: Sequence[NewRun]) -> str:
+    """The runs as the JSON that `record_runs` reads; payloads are spliced in as the text they are."""
+    return "[" + ",".join(_encode_run(place, run) for place, run in enumerate(runs, 1)) + "]"
+
+
+def _encode_run(place: int, run: NewRun) -> str:
+    fields: dict[str, Any] = {
+        "ord": place,
+        "task": run.task,
+        "queue": run.queue,
+        "tenant": run.tenant,
+        "concurrency_key": run.concurrency_key,
+        "priority": run.priority or None,
+        "delay": _interval(run.delay),
+        "run_at": run.run_at and run.run_at.isoformat(),
+        "idempotency_key": run.idempotency_key,
+        "idempotency_ttl": _interval(run.idempotency_ttl),
+        "payload_hash": run.payload_hash,
+        "singleton_key": run.singleton_key,
+        "max_attempts": run.max_attempts,
+        "start_timeout": _interval(run.start_timeout),
+        "finish_timeout": _interval(run.finish_timeout),
+        "actor": run.actor,
+        "trace": run.trace and dict(run.trace),
+        "meta": run.meta and dict(run.meta),
+    }
+    given = json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
+    return f'{given[:-1]},"payload":{run.payload}}}'
+
+
+def encode_settlements(settlements: Iterable[Settlement]) -> str:
+    """The settlements as the JSON that `settle_runs` reads; results are spliced in as the text they are."""
+    return "[" + ",".join(map(_encode_settlement, settlements)) + "]"
+
+
+def _encode_settlement(settlement: Settlement) -> str:
+    # The common case has four fields whose values need no escaping.
+    text = f'{{"run_id":"{settlement.run_id}","token":"{settlement.token}","kind":"{settlement.kind.value}"'
+    if settlement.result is not None:
+        text += f',"result":{settlement.result}'
+    extra: dict[str, Any] = {}
+    if settlement.failure is not None:
+        extra["failure"] = encode_failure(settlement.failure)
+    if settlement.delay is not None:
+        extra["delay"] = _interval(settlement.delay)
+    if settlement.reason is not None:
+        extra["reason"] = settlement.reason
+    if settlement.final:
+        extra["final"] = True
+    return text + ("," + json.dumps(extra, ensure_ascii=False)[1:] if extra else "}")
+
+
+def encode_failure(failure: Failure) -> dict[str, str]:
+    fields = {"code": failure.code, "type": failure.type, "message": failure.message, "traceback": failure.traceback}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def decode_failure(value: Mapping[str, str] | None) -> Failure | None:
+    return None if value is None else Failure(value["code"], value["type"], value["message"], value.get("traceback"))
+
+
+def decode_json(text: bytes | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _interval(value: timedelta | None) -> str | None:
+    return None if value is None else f"{value.days} days {value.seconds}.{value.microseconds:06d} seconds"
+
+
+# An effect is (kind, ord, run_id, verdict, queue, tenant, concurrency_key, due_at, due_in, detail).
+Effect = tuple[Any, ...]
+
+
+def wakeups(effects: Iterable[Effect]) -> tuple[Wakeup, ...]:
+    """The dispatched runs and hints among the effects, in fair order."""
+    return tuple(
+        Wakeup(RunId(row[2]), row[4], row[5], row[6], row[8] or _ZERO, row[0] == "hint") for row in effects if row[0] in ("wakeup", "hint")
+    )
+
+
+def trigger_batch(effects: Sequence[Effect], runs: Sequence[NewRun], *, eager: bool) -> TriggerBatch:
+    recorded = sorted((row for row in effects if row[0] == "run"), key=lambda row: row[1])
+    placed = {row[2]: row for row in effects if row[0] == "wakeup"}
+    sent: list[Wakeup] = []
+    for row in recorded if eager else ():
+        run = runs[row[1] - 1]
+        if row[3] != "created":
+            continue
+        if row[2] in placed:
+            del placed[row[2]]
+            sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, trace=run.trace))
+        elif row[8] is not None and _ZERO < row[8] <= HINT_HORIZON:
+            sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, row[8], True, run.trace))
+    return TriggerBatch(
+        tuple(_recorded(row) for row in recorded),
+        (*sent, *wakeups(placed.values())),
+        tuple({row[4] for row in effects if row[0] == "starved"}),
+    )
+
+
+def _recorded(row: Effect) -> RecordedRun:
+    detail = decode_json(row[9])
+    if detail is not None:
+        return RecordedRun(RunId(row[2]), TriggerOutcome(row[3]), Status(detail["status"]), row[7], detail["matches"])
+    status = Status.SCHEDULED if row[8] and row[8] > _ZERO else Status.QUEUED
+    return RecordedRun(RunId(row[2]), TriggerOutcome.CREATED, status, row[7], None)
+
+
+def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:
+    claims: list[ClaimedRun] = []
+    refusals: list[Refusal] = []
+    expired: list[ExpiredLease] = []
+    sent: list[Wakeup] = []
+    for row in rows:
+        kind = row[0]
+        if kind == "claim":
+            claims.append(_claimed(row))
+        elif kind == "refusal":
+            refusals.append(Refusal(RunId(row[1]), row[16], row[17]))
+        elif kind == "expired":
+            expired.append(ExpiredLease(RunId(row[1]), row[2], row[3], row[4], row[6], row[7], row[8], row[16] is not None))
+        elif kind in ("wakeup", "hint"):
+            sent.append(Wakeup(RunId(row[1]), row[4], row[9], row[10], row[17] or _ZERO, kind == "hint"))
+    return ClaimBatch(tuple(claims), tuple(refusals), tuple(expired), tuple(sent))
+
+
+def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
+    _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at, trace, meta, _, _ = row
+    return ClaimedRun(
+        run_id, token, task, queue, payload.decode(), attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,
+        decode_json(trace), decode_json(meta),
+    )  # fmt: skip
+
+
+def settle_batch(effects: Sequence[Effect]) -> SettleBatch:
+    return SettleBatch(
+        tuple(SettledRun(RunId(row[2]), Status(row[3])) for row in effects if row[0] in ("settled", "hint") and row[3] is not None),
+        tuple(RunId(row[2]) for row in effects if row[0] == "refused"),
+        wakeups(effects),
+    )
+
+
+def phase_result(effects: Sequence[Effect], limit: int, *, counted: str = "counted") -> PhaseResult:
+    count = sum(1 for row in effects if row[0] == counted)
+    return PhaseResult(count, count >= limit, wakeups(effects))

@@ -1,0 +1,32 @@
+"""The storage half of a lane: all stores over two sessions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session
+from runlane.adapters.postgres.delivery import PostgresDeliveryStore
+from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
+from runlane.adapters.postgres.queues import PostgresQueueStore
+from runlane.adapters.postgres.runs import PostgresRunStore
+from runlane.adapters.postgres.trigger import PostgresTriggerStore
+
+
+class PostgresStorage:
+    """Storage of one environment in one schema; connects on first use.
+
+    `source` is a libpq connection string or something that fetches one, asked again when a login fails.
+    """
+
+    def __init__(self, source: ConnectionSource | str, *, schema: str = "runlane", lease_for: timedelta = timedelta(seconds=60)) -> None:
+        found = FixedSource(source) if isinstance(source, str) else source
+        self._work, self._heartbeat = Session(found, schema), Session(found, schema)
+        self.triggers = PostgresTriggerStore(self._work)
+        self.deliveries = PostgresDeliveryStore(self._work, self._heartbeat)
+        self.maintenance = PostgresMaintenanceStore(self._work)
+        self.runs = PostgresRunStore(self._work)
+        self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
+
+    def close(self) -> None:
+        self._work.close()
+        self._heartbeat.close()

@@ -1,0 +1,307 @@
+"""What the use cases ask of durable storage: one method, one transaction.
+
+Every method may raise `UnavailableError` (the database is out of reach, retryable). Expected refusals are
+values. Times come from the database's clock; nothing here takes a caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import Settlement
+from runlane.domain.queue import Queue, QueueStats
+from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Status, TriggerOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """One run as `trigger` records it: validated, its payload already JSON text."""
+
+    task: str
+    queue: str
+    payload: str
+    tenant: str | None = None
+    concurrency_key: str | None = None
+    priority: int = 0
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    idempotency_ttl: timedelta | None = None
+    """How long a succeeded or cancelled owner keeps the key; None: only while the owner is active."""
+    payload_hash: str | None = None
+    """Hex SHA-256 of the canonical JSON, set when there is an idempotency key."""
+    singleton_key: str | None = None
+    max_attempts: int = 3
+    start_timeout: timedelta | None = None
+    finish_timeout: timedelta | None = None
+    actor: str | None = None
+    trace: Mapping[str, str] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What became of one `NewRun`, in input order. A duplicate names its owner's run."""
+
+    run_id: RunId
+    outcome: TriggerOutcome
+    status: Status
+    due_at: datetime
+    payload_matches: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """A request for a dispatch, to be published; it names a run and is never a right to run it."""
+
+    run_id: RunId
+    queue: str
+    tenant: str | None = None
+    concurrency_key: str | None = None
+    delay: timedelta = timedelta(0)
+    """Time to the due time when it was stored; zero for a dispatched run, positive for a hint sent ahead."""
+    hint: bool = False
+    """Sent ahead for a run that is not due yet; it has no dispatch row."""
+    trace: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerBatch:
+    runs: tuple[RecordedRun, ...]
+    wakeups: tuple[Wakeup, ...] = ()
+    starved_queues: tuple[str, ...] = ()
+    """Queues whose dispatch window was full: ask `dispatch` once more after the commit, so that none is overlooked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run under this process's lease, with all that an attempt needs."""
+
+    run_id: RunId
+    token: str
+    task: str
+    queue: str
+    payload: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    tenant: str | None
+    concurrency_key: str | None
+    due_at: datetime
+    created_at: datetime
+    claimed_at: datetime
+    trace: Mapping[str, str] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+RefusalReason = Literal["not_found", "terminal", "leased", "not_due", "at_capacity", "throttled", "paused", "task_unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a wakeup led to no attempt; always acknowledged."""
+
+    run_id: RunId
+    reason: RefusalReason
+    due_in: timedelta | None = None
+    """Time to the due time, with `not_due`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLease:
+    """A lease that time has passed by: recovery is permitted, and guarded by token and expiry when it settles."""
+
+    run_id: RunId
+    token: str
+    task: str
+    queue: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    cancellation_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBatch:
+    claims: tuple[ClaimedRun, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    expired: tuple[ExpiredLease, ...] = ()
+    """Leases of the wakeups' runs that have expired: recover them in place, then the run is due again by its retry policy."""
+    wakeups: tuple[Wakeup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRun:
+    run_id: RunId
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class SettleBatch:
+    settled: tuple[SettledRun, ...]
+    refused: tuple[RunId, ...]
+    """Runs whose token was no longer stored: nothing was written but the refusal."""
+    wakeups: tuple[Wakeup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What became of one wakeup at the transport."""
+
+    run_id: RunId
+    published: bool
+    retryable: bool = True
+    error: str | None = None
+    hint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """One of this process's leases after a heartbeat; a lease that is missing from the answer is lost."""
+
+    run_id: RunId
+    cancellation_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    """One bounded step of a maintenance phase."""
+
+    count: int
+    more: bool
+    wakeups: tuple[Wakeup, ...] = ()
+
+
+class TriggerStore(Protocol):
+    """Records new runs and sends them on their way."""
+
+    def trigger_runs(self, runs: Sequence[NewRun], *, eager: bool) -> TriggerBatch:
+        """Record in one transaction; eager: also dispatch what has capacity. Not eager: reserves nothing."""
+        ...
+
+    def record_runs(self, connection: Any, runs: Sequence[NewRun]) -> TriggerBatch:
+        """Record inside the caller's open transaction: inserts of own rows only, no shared row locked, no wakeups."""
+        ...
+
+    def dispatch(self, queues: Collection[str]) -> tuple[Wakeup, ...]:
+        """Fold what joined transactions recorded on these queues and give their free capacity out in fair order."""
+        ...
+
+    def mark_published(self, results: Sequence[PublishResult]) -> None:
+        """Write the publish statuses of dispatch rows, and of hints that failed."""
+        ...
+
+
+class DeliveryStore(Protocol):
+    """The worker's floor: claim, heartbeat, settle."""
+
+    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
+        """Turn wakeups into leases; a wakeup without a dispatch row makes its run ready and claims what the fair order picks."""
+        ...
+
+    def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
+        """Lease the oldest unclaimed dispatch rows of these queues, without a trip through the transport."""
+        ...
+
+    def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
+        """Extend every lease whose token is still stored, in one statement."""
+        ...
+
+    def read_leases(self, leases: Mapping[RunId, str]) -> tuple[LeaseState, ...]:
+        """Read cancellations without extending anything."""
+        ...
+
+    def settle_runs(self, settlements: Sequence[Settlement]) -> SettleBatch:
+        """Write outcomes, events, freed capacity and the next dispatch rows in one transaction and one round trip."""
+        ...
+
+
+class MaintenanceStore(Protocol):
+    """Repair, one bounded step a call. Each is safe when run twice at once."""
+
+    def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
+        """Make due timers ready, and return hints for those due within the look-ahead."""
+        ...
+
+    def fold_recorded(self, *, limit: int) -> PhaseResult: ...
+
+    def expire_dispatches(self, *, limit: int) -> PhaseResult: ...
+
+    def expired_leases(self, *, limit: int) -> tuple[ExpiredLease, ...]: ...
+
+    def expire_deadlines(self, *, limit: int) -> PhaseResult:
+        """Apply start and finish time-outs that have passed."""
+        ...
+
+    def dispatch_queues(self, *, limit: int) -> PhaseResult: ...
+
+    def claim_unpublished(self, *, limit: int) -> PhaseResult:
+        """Take over wakeups that were never published, or whose publisher died, for publishing by the caller."""
+        ...
+
+    def ensure_partitions(self) -> PhaseResult:
+        """Make time partitions ahead."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """All given conditions hold; None means any."""
+
+    statuses: frozenset[Status] | None = None
+    task: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+    concurrency_key: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`next_cursor` is opaque; give it back with the same filter. None: the last page."""
+
+    data: tuple[RunSummary, ...] = field(default=())
+    next_cursor: str | None = None
+
+
+class RunStore(Protocol):
+    """Reads and control of single runs."""
+
+    def get_run(self, run_id: RunId) -> RunRecord | None: ...
+
+    def list_runs(self, run_filter: RunFilter, *, limit: int, cursor: str | None) -> Page: ...
+
+    def list_events(self, run_id: RunId) -> tuple[EventRecord, ...]: ...
+
+    def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]: ...
+
+    def cancel_run(self, run_id: RunId, *, actor: str | None, reason: str | None) -> tuple[Status | None, tuple[Wakeup, ...]]:
+        """The status after the request (None: no such run; a terminal status: it had already ended) and the wakeups of freed capacity."""
+        ...
+
+    def reset_idempotency_key(self, task: str, key: str) -> bool: ...
+
+
+class QueueStore(Protocol):
+    """Policies in force, pause, weights, counters."""
+
+    def read_policies(self) -> dict[str, Queue]: ...
+
+    def write_policies(self, queues: Sequence[Queue], *, actor: str | None) -> tuple[tuple[str, ...], tuple[Wakeup, ...]]:
+        """Store the policies in force; the names of queues that changed, and wakeups that raised limits give out."""
+        ...
+
+    def stats(self, queues: Collection[str] | None = None) -> tuple[QueueStats, ...]: ...
+
+    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> int:
+        """Give unclaimed dispatch rows back and dispatch no more; the number given back."""
+        ...
+
+    def resume(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[Wakeup, ...]: ...
+
+    def set_weight(self, queue: str, tenant: str, weight: int) -> None: ...
