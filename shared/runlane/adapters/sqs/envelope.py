@@ -21,6 +21,9 @@ VERSION = 1
 _SHOWN_FAULTS = 5
 _SHOWN_NAME = 64
 
+# ASCII only: SQS refuses some Unicode characters, and length in characters is length in bytes.
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^:\x00]+$")]
 
 
@@ -84,8 +87,7 @@ def parse_wakeup(body: str, environment: str) -> DeliveryMessage:
 
 
 def _body(message: dict[str, Any]) -> str:
-    # ASCII only: SQS refuses some Unicode characters, and length in characters is length in bytes.
-    return json.dumps({"message": message, "type": "runlane.wakeup", "version": VERSION}, separators=(",", ":"))
+    return _encode_json({"message": message, "type": "runlane.wakeup", "version": VERSION})
 
 
 def _bounded(body: object) -> bytes:

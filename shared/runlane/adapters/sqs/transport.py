@@ -40,7 +40,7 @@ class SqsTransport:
         client_factory: ClientFactory | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        self._bindings = checked_bindings(bindings)
+        self._addresses = {queue: address_of(binding) for queue, binding in checked_bindings(bindings).items()}
         self._environment = validate_name(environment, "environment")
         self._client_factory = client_factory or partial(sqs_client, endpoint_url)
         self._urls = QueueUrls()
@@ -49,7 +49,7 @@ class SqsTransport:
         self._pool: ThreadPoolExecutor | None = None
 
     def serves(self, queue: str) -> bool:
-        return queue in self._bindings
+        return queue in self._addresses
 
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         """Send wakeups; results aligned with the input. A failed send is a result, never an exception."""
@@ -73,12 +73,12 @@ class SqsTransport:
         groups: Groups = {}
         now = datetime.now(UTC)
         for position, wakeup in enumerate(wakeups):
-            binding = self._bindings.get(wakeup.queue)
-            if binding is None:
+            address = self._addresses.get(wakeup.queue)
+            if address is None:
                 outcomes[position] = unbound(wakeup.queue)
                 continue
             body = encode_wakeup(self._environment, wakeup, now)
-            groups.setdefault(address_of(binding), []).append(entry(position, self._environment, wakeup, body))
+            groups.setdefault(address, []).append(entry(position, self._environment, wakeup, body))
         return groups
 
     def _send(self, groups: Groups, outcomes: Outcomes) -> None:
