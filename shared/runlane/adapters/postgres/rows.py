@@ -60,8 +60,12 @@ def _encode_run(place: int, run: NewRun) -> str:
 
 
 def encode_settlements(settlements: Iterable[Settlement]) -> str:
-    """The settlements as the JSON that `settle_runs` reads; results are spliced in as the text they are."""
-    return "[" + ",".join(map(_encode_settlement, settlements)) + "]"
+    """The settlements as the JSON that `settle_runs` reads; results are spliced in as the text they are.
+
+    Sorted by run id: leases are locked in the order in which they stand here.
+    """
+    ordered = sorted(settlements, key=lambda settlement: settlement.run_id)
+    return "[" + ",".join(map(_encode_settlement, ordered)) + "]"
 
 
 def _encode_settlement(settlement: Settlement) -> str:

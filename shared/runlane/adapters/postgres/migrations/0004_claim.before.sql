@@ -22,16 +22,15 @@ CREATE TYPE {schema}.claim AS (
 );
 
 -- Turn dispatch rows into leases. Occupancy does not change, so no partition is locked. It waits for a row that another claim or
--- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids must be sorted.
+-- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids is sorted: rows are visited in the
+-- lock order.
 CREATE FUNCTION {schema}.lease_dispatched_v1(p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_shard int := floor(random() * 16)::int; v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
+DECLARE v_shard int := floor(random() * 16); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
 BEGIN
     RETURN QUERY
-    WITH mine AS MATERIALIZED (
-        SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) ORDER BY d.run_id FOR UPDATE),
-    taken AS (
-        DELETE FROM {schema}.dispatch d USING mine WHERE d.run_id = mine.run_id RETURNING d.*),
+    WITH taken AS (
+        DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = i.id RETURNING d.*),
     leased AS (
         INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
         SELECT run_id, gen_random_uuid(), queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
@@ -114,23 +113,24 @@ END $$;
 
 -- Claims free the dispatch window: when half of it is open and ready partitions wait for it, fill it. The caller holds dispatch
 -- rows, which come last in the lock order; so this never waits for a lock, and leaves the work to whoever holds one.
-CREATE FUNCTION {schema}.refill_window_v1(p_queue_ids int[], p_now timestamptz) RETURNS SETOF {schema}.effect
+CREATE FUNCTION {schema}.refill_window_v1(p_queue_id int, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_id int; q {schema}.queue; v_room int;
+DECLARE q {schema}.queue; v_room int;
 BEGIN
-    FOREACH v_id IN ARRAY p_queue_ids LOOP
-        IF {schema}.has_ready_v1(v_id) AND pg_try_advisory_xact_lock_shared(1919317612, v_id) THEN
-            SELECT * INTO q FROM {schema}.queue WHERE queue_id = v_id;
-            IF q.total_limit IS NOT NULL THEN
-                SELECT * INTO q FROM {schema}.queue WHERE queue_id = v_id FOR NO KEY UPDATE SKIP LOCKED;
-                CONTINUE WHEN NOT FOUND;
-            END IF;
-            v_room := {schema}.window_room_v1(q);
-            IF v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) AND v_room > 0 THEN
-                RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
-            END IF;
+    IF NOT pg_try_advisory_xact_lock_shared(1919317612, p_queue_id) THEN
+        RETURN;
+    END IF;
+    SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id;
+    IF q.total_limit IS NOT NULL THEN
+        SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN;
         END IF;
-    END LOOP;
+    END IF;
+    v_room := {schema}.window_room_v1(q);
+    IF v_room > 0 AND v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) THEN
+        RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
+    END IF;
 END $$;
 
 CREATE FUNCTION {schema}.effect_as_claim_v1(e {schema}.effect) RETURNS {schema}.claim
@@ -141,14 +141,16 @@ $$;
 
 CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[];
+DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[]; v_queue int;
 BEGIN
-    SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids FROM unnest(p_ids) i;
-    SELECT array_agg(i) INTO v_missing FROM unnest(v_ids) i WHERE NOT EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.run_id = i);
+    SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL),
+           array_agg(DISTINCT d.queue_id) FILTER (WHERE d.run_id IS NOT NULL)
+    INTO v_ids, v_missing, v_queues
+    FROM (SELECT DISTINCT unnest(p_ids) AS i) x LEFT JOIN {schema}.dispatch d ON d.run_id = x.i;
     IF v_missing IS NOT NULL THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
         SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids
-        FROM (SELECT unnest(v_ids) EXCEPT SELECT unnest(v_missing) UNION ALL SELECT e.run_id FROM unnest(v_woken) e WHERE e.kind = 'picked') x(i);
+        FROM (SELECT unnest(v_ids) UNION ALL SELECT e.run_id FROM unnest(v_woken) e WHERE e.kind = 'picked') x(i);
         RETURN QUERY SELECT c.* FROM unnest(v_woken) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c WHERE e.kind NOT IN ('picked', 'expired');
         RETURN QUERY
         SELECT 'expired', l.run_id::text, l.token::text, r.task, q.name, NULL::json, l.attempt, l.failures, r.max_attempts, r.tenant,
@@ -160,10 +162,11 @@ BEGIN
     IF v_ids IS NOT NULL THEN
         RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_ids, p_lease, p_worker, v_now);
     END IF;
-    SELECT array_agg(DISTINCT queue_id ORDER BY queue_id) INTO v_queues FROM {schema}.lease WHERE run_id = ANY (v_ids);
-    IF v_queues IS NOT NULL THEN
-        RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queues, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
-    END IF;
+    FOREACH v_queue IN ARRAY coalesce(v_queues, '{}') LOOP
+        IF {schema}.has_ready_v1(v_queue) THEN
+            RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queue, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
+        END IF;
+    END LOOP;
 END $$;
 
 -- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport.

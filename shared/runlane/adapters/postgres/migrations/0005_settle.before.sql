@@ -24,141 +24,171 @@ BEGIN
     END IF;
 END $$;
 
--- Settle the attempts of one queue. What is due again at once goes back into its partition, if the queue is bounded and so the
--- partition locked; everything else becomes a timer, whose wakeup makes it ready when it is due.
-CREATE FUNCTION {schema}.settle_queue_v1(q {schema}.queue, p_settlements json, p_touched bigint[], p_now timestamptz,
-    OUT settled {schema}.effect[], OUT again {schema}.motion[])
+-- What became of one settled attempt.
+CREATE TYPE {schema}.settled AS (
+    run_id          uuid,
+    partition_id    bigint,
+    kind            text,
+    becomes         text,
+    ends            boolean,
+    attempt         int,
+    claims          int,
+    failures        int,
+    seq             int,
+    priority        int,
+    due_at          timestamptz,
+    tenant          text,
+    concurrency_key text
+);
+
+-- End the leases of one queue whose tokens match, write outcomes and events. p_settlements is sorted by run id, so that leases are
+-- visited in the lock order. Slots are counted in the events here, and freed by the caller.
+CREATE FUNCTION {schema}.end_leases_v1(q {schema}.queue, p_settlements json, p_bounded boolean, p_now timestamptz) RETURNS {schema}.settled[]
 LANGUAGE plpgsql AS $$
-DECLARE v_bounded boolean := p_touched IS NOT NULL; v_freed int; v_shard int := floor(random() * 16);
+DECLARE v_settled {schema}.settled[];
 BEGIN
-    WITH asked AS MATERIALIZED (
-        SELECT * FROM json_to_recordset(p_settlements) AS s(
-            run_id uuid, token uuid, kind text, result json, failure json, delay interval, reason text, final boolean)),
-    mine AS MATERIALIZED (
-        SELECT l.run_id FROM asked s JOIN {schema}.lease l ON l.run_id = s.run_id AND l.token = s.token
-        WHERE l.queue_id = q.queue_id AND (s.kind <> 'lease_expired' OR l.expires_at <= p_now)
-        ORDER BY l.run_id FOR UPDATE OF l),
-    taken AS (
-        DELETE FROM {schema}.lease l USING mine WHERE l.run_id = mine.run_id RETURNING l.*),
-    decided AS (
-        SELECT l.*, s.kind, s.result, s.failure, s.delay, s.reason,
-            CASE s.kind
-                WHEN 'succeeded' THEN CASE WHEN l.cancel_requested_at IS NULL THEN 'succeeded' ELSE 'cancelled' END
-                WHEN 'failed' THEN 'failed'
-                WHEN 'retry' THEN CASE WHEN l.cancel_requested_at IS NULL THEN 'retrying' ELSE 'failed' END
-                WHEN 'released' THEN CASE WHEN l.cancel_requested_at IS NULL THEN 'released' ELSE 'cancelled' END
-                WHEN 'handed_back' THEN CASE WHEN l.cancel_requested_at IS NULL THEN 'queued' ELSE 'cancelled' END
-                WHEN 'lease_expired' THEN CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancelled'
-                                               WHEN s.final THEN 'failed' ELSE 'retrying' END
-            END AS becomes
-        FROM taken l JOIN asked s ON s.run_id = l.run_id),
-    counted AS MATERIALIZED (
-        SELECT d.*,
-            d.becomes IN ('succeeded', 'failed', 'cancelled') AS ends,
-            CASE d.kind WHEN 'released' THEN 0 WHEN 'retry' THEN d.failures + 1 WHEN 'failed' THEN d.failures + 1
-                        WHEN 'lease_expired' THEN d.failures + 1 ELSE d.failures END AS now_failures,
-            CASE WHEN d.kind = 'handed_back' THEN d.attempt - 1 ELSE d.attempt END AS now_attempt,
-            CASE WHEN d.kind = 'handed_back' AND coalesce(d.delay, interval '0') <= interval '0' THEN d.due_at
-                 ELSE p_now + coalesce(d.delay, interval '0') END AS now_due,
+    WITH taken AS (
+        DELETE FROM {schema}.lease l USING json_to_recordset(p_settlements) AS s(
+            run_id uuid, token uuid, kind text, result json, failure json, delay interval, reason text, final boolean)
+        WHERE l.run_id = s.run_id AND l.token = s.token AND l.queue_id = q.queue_id AND (s.kind <> 'lease_expired' OR l.expires_at <= p_now)
+        RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.attempt, l.failures, l.seq, s.kind, s.result, s.failure, s.reason,
+            coalesce(s.delay, interval '0') AS delay,
+            CASE WHEN l.cancel_requested_at IS NOT NULL THEN CASE WHEN s.kind IN ('failed', 'retry') THEN 'failed' ELSE 'cancelled' END
+                 WHEN s.kind = 'retry' OR s.kind = 'lease_expired' AND s.final IS NOT TRUE THEN 'retrying'
+                 WHEN s.kind = 'lease_expired' THEN 'failed'
+                 WHEN s.kind = 'handed_back' THEN 'queued'
+                 ELSE s.kind END AS becomes),
+    decided AS MATERIALIZED (
+        SELECT t.*, t.becomes IN ('succeeded', 'failed', 'cancelled') AS ends,
+            CASE t.kind WHEN 'handed_back' THEN t.attempt - 1 ELSE t.attempt END AS claims,
+            CASE t.kind WHEN 'released' THEN 0 WHEN 'succeeded' THEN t.failures WHEN 'handed_back' THEN t.failures ELSE t.failures + 1 END
+                AS now_failures,
+            CASE WHEN t.kind = 'handed_back' AND t.delay <= interval '0' THEN t.due_at ELSE p_now + t.delay END AS now_due,
             -- A lost lease is a line of its own before what came of it.
-            d.seq + CASE WHEN d.kind = 'lease_expired' THEN 2 ELSE 1 END AS now_seq,
-            p.slot_seq, p.occupied, p.tenant AS part_tenant, p.concurrency_key AS part_key,
-            CASE WHEN v_bounded THEN row_number() OVER (PARTITION BY d.partition_id ORDER BY d.run_id) END AS nth,
-            CASE WHEN q.total_limit IS NOT NULL THEN row_number() OVER (ORDER BY d.run_id) END AS place
-        FROM decided d LEFT JOIN {schema}.partition p ON v_bounded AND p.partition_id = d.partition_id),
+            t.seq + CASE t.kind WHEN 'lease_expired' THEN 2 ELSE 1 END AS now_seq,
+            p.slot_seq + row_number() OVER part AS slot_seq, p.occupied - row_number() OVER part AS occupied,
+            row_number() OVER (ORDER BY t.run_id) AS place, p.tenant, p.concurrency_key
+        FROM taken t LEFT JOIN {schema}.partition p ON p_bounded AND p.partition_id = t.partition_id
+        WINDOW part AS (PARTITION BY t.partition_id ORDER BY t.run_id)),
     ended AS (
         INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result, failure)
-        SELECT run_id, becomes, now_attempt, now_failures, now_seq, p_now, due_at, result, failure FROM counted WHERE ends),
-    lost AS (
-        INSERT INTO {schema}.event (run_id, seq, type, at, attempt)
-        SELECT run_id, seq + 1, 'run.lease_expired', p_now, attempt FROM counted WHERE kind = 'lease_expired'),
+        SELECT run_id, becomes, claims, now_failures, now_seq, p_now, due_at, result, failure FROM decided WHERE ends),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, data)
         SELECT run_id, now_seq,
-               CASE WHEN kind = 'handed_back' AND NOT ends THEN 'run.rescheduled'
-                    WHEN becomes = 'retrying' THEN 'run.retry_scheduled' ELSE 'run.' || becomes END,
-               p_now, attempt, CASE WHEN v_bounded THEN partition_id END, slot_seq + nth, occupied - nth,
-               CASE WHEN place IS NOT NULL THEN q.slot_seq + place END, CASE WHEN place IS NOT NULL THEN q.occupied - place END,
+               CASE WHEN becomes = 'queued' THEN 'run.rescheduled' WHEN becomes = 'retrying' THEN 'run.retry_scheduled' ELSE 'run.' || becomes END,
+               p_now, attempt, CASE WHEN p_bounded THEN partition_id END, slot_seq, occupied,
+               CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END, CASE WHEN q.total_limit IS NOT NULL THEN q.occupied - place END,
                CASE WHEN kind <> 'succeeded' THEN json_strip_nulls(json_build_object(
                    'reason', reason, 'due_at', CASE WHEN NOT ends THEN now_due END, 'failure', failure)) END
-        FROM counted),
-    later AS (
-        INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
-        SELECT run_id, queue_id, now_due, priority, becomes, now_attempt, now_failures, now_seq,
-               CASE WHEN now_due <= p_now + interval '15 minutes' THEN p_now END
-        FROM counted WHERE NOT ends AND (now_due > p_now OR NOT v_bounded)),
-    freed AS (
-        UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
-        FROM (SELECT partition_id, count(*)::int AS n FROM counted WHERE v_bounded GROUP BY 1) x
-        WHERE p.partition_id = x.partition_id),
-    tallied AS (
-        UPDATE {schema}.queue_counter c SET running = c.running - x.n, scheduled = c.scheduled + x.later
-        FROM (SELECT count(*) AS n, count(*) FILTER (WHERE NOT ends AND (now_due > p_now OR NOT v_bounded)) AS later FROM counted HAVING count(*) > 0) x
-        WHERE c.queue_id = q.queue_id AND c.shard = v_shard)
-    SELECT array_agg((CASE WHEN NOT ends AND (now_due > p_now OR NOT v_bounded) AND now_due <= p_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
-                      0, run_id, becomes, q.name, part_tenant, part_key, now_due,
-                      greatest(now_due - p_now, interval '0'), NULL)::{schema}.effect),
-           array_agg((run_id, partition_id, now_due, priority, becomes, now_attempt, now_failures, now_seq, 0)::{schema}.motion)
-               FILTER (WHERE NOT ends AND now_due <= p_now AND v_bounded),
-           count(*)
-    INTO settled, again, v_freed FROM counted;
-    IF q.total_limit IS NOT NULL AND v_freed > 0 THEN
-        UPDATE {schema}.queue SET occupied = occupied - v_freed, slot_seq = slot_seq + v_freed WHERE queue_id = q.queue_id;
+        FROM decided)
+    SELECT array_agg((run_id, partition_id, kind, becomes, ends, attempt, claims, now_failures, now_seq, priority, now_due, tenant,
+                      concurrency_key)::{schema}.settled)
+    INTO v_settled FROM decided;
+    RETURN v_settled;
+END $$;
+
+-- Those that go on: a line of history for a lost lease, and a timer. On a bounded queue, what is due at once goes back into its
+-- partition instead, which the caller has locked; elsewhere its wakeup makes it ready.
+CREATE FUNCTION {schema}.continue_runs_v1(p_queue_id int, p_settled {schema}.settled[], p_bounded boolean, p_now timestamptz) RETURNS {schema}.motion[]
+LANGUAGE plpgsql AS $$
+DECLARE v_again {schema}.motion[]; v_shard int := floor(random() * 16); v_later int;
+BEGIN
+    INSERT INTO {schema}.event (run_id, seq, type, at, attempt)
+    SELECT run_id, seq - 1, 'run.lease_expired', p_now, attempt FROM unnest(p_settled) WHERE kind = 'lease_expired';
+    INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
+    SELECT run_id, p_queue_id, due_at, priority, becomes, claims, failures, seq, CASE WHEN due_at <= p_now + interval '15 minutes' THEN p_now END
+    FROM unnest(p_settled) WHERE NOT ends AND (due_at > p_now OR NOT p_bounded);
+    GET DIAGNOSTICS v_later = ROW_COUNT;
+    IF v_later > 0 THEN
+        UPDATE {schema}.queue_counter SET scheduled = scheduled + v_later WHERE queue_id = p_queue_id AND shard = v_shard;
     END IF;
+    IF p_bounded THEN
+        SELECT array_agg((run_id, partition_id, due_at, priority, becomes, claims, failures, seq, 0)::{schema}.motion)
+        INTO v_again FROM unnest(p_settled) WHERE NOT ends AND due_at <= p_now;
+    END IF;
+    RETURN v_again;
+END $$;
+
+-- Settle what belongs to one queue; the effects begin with the settled runs.
+CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_partitions bigint[]) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE
+    q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
+    v_runs {schema}.motion[] := {schema}.take_recorded_v1(p_queue_id, 100); v_again {schema}.motion[]; v_touched bigint[];
+    v_settled {schema}.settled[]; v_now timestamptz; v_count int; v_shard int := floor(random() * 16);
+BEGIN
+    IF v_bounded OR v_runs IS NOT NULL THEN
+        SELECT array_agg(DISTINCT i) INTO v_touched
+        FROM (SELECT unnest(p_partitions) WHERE v_bounded UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x(i);
+        PERFORM {schema}.lock_partitions_v1(v_touched);
+    END IF;
+    v_now := clock_timestamp();
+    v_settled := {schema}.end_leases_v1(q, p_settlements, v_bounded, v_now);
+    v_count := coalesce(cardinality(v_settled), 0);
+    IF v_count > 0 THEN
+        RETURN QUERY
+        SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
+               0, run_id, becomes, q.name, tenant, concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
+        FROM unnest(v_settled);
+        UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
+        IF v_bounded THEN
+            UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
+            FROM (SELECT partition_id, count(*)::int AS n FROM unnest(v_settled) GROUP BY 1) x WHERE p.partition_id = x.partition_id;
+            IF q.total_limit IS NOT NULL THEN
+                UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = p_queue_id RETURNING * INTO q;
+            END IF;
+        END IF;
+        IF EXISTS (SELECT 1 FROM unnest(v_settled) WHERE NOT ends OR kind = 'lease_expired') THEN
+            v_again := {schema}.continue_runs_v1(p_queue_id, v_settled, v_bounded, v_now);
+            IF v_again IS NOT NULL THEN
+                v_runs := coalesce(v_runs, '{}') || v_again;
+            END IF;
+        END IF;
+    END IF;
+    IF v_count < cardinality(p_ids) THEN
+        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements,
+            ARRAY(SELECT i FROM unnest(p_ids) i WHERE i NOT IN (SELECT m.run_id FROM unnest(v_settled) m)), v_now);
+    END IF;
+    IF v_runs IS NOT NULL THEN
+        PERFORM {schema}.enqueue_runs_v1(p_queue_id, v_runs);
+    END IF;
+    IF v_touched IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
+    ELSIF {schema}.has_ready_v1(p_queue_id) THEN
+        RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.refuse_results_v1(p_settlements json, p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_refused record;
+BEGIN
+    FOR v_refused IN
+        SELECT s.run_id, s.kind FROM json_to_recordset(p_settlements) AS s(run_id uuid, kind text) WHERE s.run_id = ANY (p_ids) ORDER BY 1
+    LOOP
+        IF v_refused.kind <> 'lease_expired' THEN
+            PERFORM {schema}.record_refusal_v1(v_refused.run_id, v_refused.kind, p_now);
+        END IF;
+        RETURN NEXT ('refused', 0, v_refused.run_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_now timestamptz; v_ids uuid[]; v_lot record; q {schema}.queue; v_touched bigint[]; v_runs {schema}.motion[]; v_again {schema}.motion[];
-    v_settled {schema}.effect[]; v_all uuid[] := '{}'; v_refused record;
+DECLARE v_lot record; v_matched uuid[] := '{}'; v_lost uuid[];
 BEGIN
-    SELECT array_agg((s->>'run_id')::uuid) INTO v_ids FROM json_array_elements(p_settlements) s;
     FOR v_lot IN
-        SELECT queue_id, array_agg(DISTINCT partition_id) FILTER (WHERE partition_id IS NOT NULL) AS touched
-        FROM {schema}.lease WHERE run_id = ANY (v_ids) GROUP BY queue_id ORDER BY queue_id
+        SELECT l.queue_id, array_agg(s.run_id) AS ids, array_agg(DISTINCT l.partition_id) FILTER (WHERE l.partition_id IS NOT NULL) AS partitions
+        FROM json_to_recordset(p_settlements) AS s(run_id uuid, token uuid) JOIN {schema}.lease l ON l.run_id = s.run_id AND l.token = s.token
+        GROUP BY 1 ORDER BY 1
     LOOP
-        q := {schema}.enter_queue_v1(v_lot.queue_id);
-        v_runs := {schema}.take_recorded_v1(v_lot.queue_id, 100);
-        v_touched := NULL;
-        IF q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL THEN
-            v_touched := coalesce(v_lot.touched, '{}');
-        END IF;
-        IF v_touched IS NOT NULL OR v_runs IS NOT NULL THEN
-            SELECT array_agg(DISTINCT i) INTO v_touched
-            FROM (SELECT unnest(v_touched) UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x(i);
-            PERFORM {schema}.lock_partitions_v1(v_touched);
-        END IF;
-        v_now := clock_timestamp();
-        SELECT s.settled, s.again INTO v_settled, v_again FROM {schema}.settle_queue_v1(q, p_settlements,
-            CASE WHEN q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL THEN coalesce(v_touched, '{}') END, v_now) s;
-        RETURN QUERY SELECT (e).* FROM unnest(v_settled) e;
-        SELECT v_all || array_agg(e.run_id) INTO v_all FROM unnest(v_settled) e;
-        IF q.total_limit IS NOT NULL THEN
-            SELECT * INTO q FROM {schema}.queue WHERE queue_id = q.queue_id;
-        END IF;
-        IF v_again IS NOT NULL THEN
-            v_runs := coalesce(v_runs, '{}') || v_again;
-        END IF;
-        IF v_runs IS NOT NULL THEN
-            PERFORM {schema}.enqueue_runs_v1(q.queue_id, v_runs);
-        END IF;
-        IF v_touched IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
-        ELSIF {schema}.has_ready_v1(q.queue_id) THEN
-            RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
-        END IF;
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids, v_lot.partitions);
+        v_matched := v_matched || v_lot.ids;
     END LOOP;
-    IF cardinality(v_all) < cardinality(v_ids) THEN
-        FOR v_refused IN
-            SELECT (s->>'run_id')::uuid AS run_id, s->>'kind' AS kind FROM json_array_elements(p_settlements) s
-            WHERE NOT (s->>'run_id')::uuid = ANY (v_all) ORDER BY 1
-        LOOP
-            IF v_refused.kind <> 'lease_expired' THEN
-                PERFORM {schema}.record_refusal_v1(v_refused.run_id, v_refused.kind, clock_timestamp());
-            END IF;
-            RETURN NEXT ('refused', 0, v_refused.run_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
-        END LOOP;
+    IF cardinality(v_matched) < json_array_length(p_settlements) THEN
+        SELECT array_agg(s.run_id) INTO v_lost FROM json_to_recordset(p_settlements) AS s(run_id uuid) WHERE s.run_id <> ALL (v_matched);
+        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements, v_lost, clock_timestamp());
     END IF;
 END $$;
 
@@ -168,9 +198,7 @@ LANGUAGE plpgsql AS $$
 DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
     RETURN QUERY
-    WITH mine AS MATERIALIZED (
-        SELECT l.run_id FROM unnest(p_ids, p_tokens) i(id, token) JOIN {schema}.lease l ON l.run_id = i.id AND l.token = i.token
-        ORDER BY l.run_id FOR UPDATE OF l)
-    UPDATE {schema}.lease l SET expires_at = v_now + p_lease FROM mine WHERE l.run_id = mine.run_id
+    UPDATE {schema}.lease l SET expires_at = v_now + p_lease
+    FROM (SELECT * FROM unnest(p_ids, p_tokens) i(id, token) ORDER BY 1) i WHERE l.run_id = i.id AND l.token = i.token
     RETURNING l.run_id::text, l.cancel_requested_at IS NOT NULL;
 END $$;
