@@ -1,0 +1,232 @@
+"""Runlane: the use cases bound to one lane, one set of queues and one set of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from math import inf
+from socket import gethostname
+from typing import Any, Unpack
+from uuid import uuid4
+
+from runlane.domain.durations import Duration, parse_duration
+from runlane.domain.errors import ConfigurationError, ContractError, RunlaneError
+from runlane.domain.ids import validate_name
+from runlane.domain.queue import Queue
+from runlane.domain.registry import QueueRegistry
+from runlane.ports.clock import Clock, SystemClock
+from runlane.ports.telemetry import Silent, Telemetry
+from runlane.services.attempt import Middleware, Pipeline
+from runlane.services.budget import Remaining
+from runlane.services.catalog import catalog
+from runlane.services.delivery import Delivery, FailureObserver, Record
+from runlane.services.drift import DriftWatch
+from runlane.services.heartbeat import Heartbeat
+from runlane.services.lane import Lane
+from runlane.services.maintenance import Maintenance, TickReport
+from runlane.services.maintenance.phase import Upkeep
+from runlane.services.new_run import NewRuns
+from runlane.services.operate import IdempotencyKeys, Queues, Runs
+from runlane.services.options import TriggerOptions
+from runlane.services.payload import AnyTask, PayloadCodec
+from runlane.services.pool import AttemptPool
+from runlane.services.publish import Publisher
+from runlane.services.settle import Settler
+from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
+from runlane.services.worker import ExitProcess, Worker, WorkerSettings
+
+TICK_MARGIN = 5.0
+"""Seconds of a tick's time that are kept for the step under way."""
+
+
+class Runlane:
+    """A runtime of one environment; construction reaches neither storage nor transport.
+
+    Everything that is wrong with queues, tasks, middleware and settings is one `ConfigurationError`.
+    `worker_concurrency` (attempts of this process at a time), `lease_duration` (default 60 s), `deadline_margin` (kept
+    for settling before the process is stopped, default 5 s, at most a quarter of the time given) and
+    `continue_inline_for` (how long a delivery goes on with further runs, default 30 s, "0s" never) are the worker's.
+    `worker_queues`: the queues a delivery goes on with (default: all). `exit_process`: see `services.worker.Worker`.
+    """
+
+    def __init__(
+        self,
+        *,
+        lane: Lane,
+        queues: Iterable[Queue],
+        tasks: Iterable[AnyTask] = (),
+        environment: str = "production",
+        middleware: Sequence[Middleware] = (),
+        worker_concurrency: int = 10,
+        worker_queues: Collection[Queue | str] | None = None,
+        lease_duration: Duration = "60s",
+        deadline_margin: Duration = "5s",
+        continue_inline_for: Duration = "30s",
+        store_tracebacks: bool = True,
+        on_delivery_failure: Sequence[FailureObserver] = (),
+        telemetry: Telemetry | None = None,
+        clock: Clock | None = None,
+        worker_name: str | None = None,
+        exit_process: ExitProcess | None = None,
+    ) -> None:
+        faults: list[str] = []
+        self.environment = _checked(faults, validate_name, environment, "environment") or ""
+        self.queue_registry = _checked(faults, QueueRegistry, queues) or QueueRegistry(())
+        self.tasks: Mapping[str, AnyTask] = _checked(faults, catalog, tasks, self.queue_registry, lane.transport, middleware) or {}
+        settings = WorkerSettings(
+            name=worker_name or f"{gethostname()}-{uuid4().hex[:8]}",
+            queues=_checked(faults, self._names, worker_queues) or (),
+            concurrency=_concurrency(worker_concurrency, faults),
+            lease_for=parse_duration(_checked(faults, _positive, lease_duration, "lease_duration") or "60s"),
+            deadline_margin=_seconds(deadline_margin, "deadline_margin", faults),
+            continue_inline_for=_seconds(continue_inline_for, "continue_inline_for", faults),
+        )
+        ConfigurationError.raise_if(faults)
+        clock, telemetry = clock or SystemClock(), telemetry or Silent()
+        codec = PayloadCodec()
+        storage = lane.storage
+        publisher = Publisher(lane.transport, storage.triggers, telemetry)
+        settler = Settler(storage.deliveries, publisher, clock, telemetry)
+        pipeline = Pipeline(codec, middleware, clock, store_tracebacks=store_tracebacks)
+        self._lane = lane
+        self._worker = Worker(
+            settings=settings,
+            store=storage.deliveries,
+            tasks=self.tasks,
+            pipeline=pipeline,
+            pool=AttemptPool(pipeline, settings.concurrency),
+            heartbeat=Heartbeat(storage.deliveries, clock, telemetry, lease_for=settings.lease_for),
+            settler=settler,
+            publisher=publisher,
+            clock=clock,
+            telemetry=telemetry,
+            exit_process=exit_process,
+        )
+        self._delivery = Delivery(self._worker, on_delivery_failure)
+        self._trigger = Trigger(NewRuns(self.queue_registry, self.tasks, codec), storage.triggers, publisher, telemetry)
+        self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks), clock, telemetry)
+        self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
+        self.runs = Runs(storage.runs, publisher, self.queue_registry, clock)
+        self.queues = Queues(storage.queues, publisher, self.queue_registry)
+        self.idempotency_keys = IdempotencyKeys(storage.runs)
+
+    def start(self) -> tuple[str, ...]:
+        """Compare the code's queue policies with those in force; what differs is reported once and returned. Never raises for it."""
+        return self._drift.look()
+
+    def close(self) -> None:
+        """Let idle threads end and close connections; attempts under way cannot settle any more."""
+        self._worker.close()
+        self._lane.transport.close()
+        self._lane.storage.close()
+
+    def trigger(
+        self, task: AnyTask, payload: Any, *, dispatch: Dispatch = "eager", connection: Any = None, **options: Unpack[TriggerOptions]
+    ) -> TriggerResult:
+        """Record a run and, unless `dispatch="deferred"`, send it on its way.
+
+        Options: `queue`, `delay` or `run_at`, `priority`, `tenant`, `concurrency_key`, `idempotency_key`,
+        `idempotency_ttl`, `singleton_key`, `singleton_mode`, `actor`, `trace`, `meta`; None means what the task says.
+        With `connection` (psycopg, not in autocommit) the run is only recorded in its transaction; call `dispatch` after
+        the commit, or use `transaction`. Raises `PayloadError`, `ContractError`, `ConfigurationError`, `UnavailableError`.
+        """
+        return self._trigger.trigger(task, payload, dispatch=dispatch, connection=connection, **options)
+
+    def trigger_many(
+        self,
+        task: AnyTask,
+        items: Iterable[Any],
+        *,
+        dispatch: Dispatch = "eager",
+        connection: Any = None,
+        **options: Unpack[TriggerOptions],
+    ) -> tuple[TriggerResult, ...]:
+        """Record up to 10,000 runs in one transaction; items are payloads, or `Item(payload, **options)`.
+
+        Everything is validated first: one `ContractError` `items_invalid` lists every bad index in `meta["items"]`.
+        """
+        return self._trigger.trigger_many(task, items, dispatch=dispatch, connection=connection, **options)
+
+    def transaction(self, connection: Any) -> AbstractContextManager[JoinedTransaction]:
+        """`with runlane.transaction(conn) as tx: tx.trigger(…)` commits the caller's transaction, then dispatches and publishes."""
+        return self._trigger.transaction(connection)
+
+    def dispatch(self, *results: TriggerResult) -> int:
+        """Send on their way runs that were recorded with `connection=` or `dispatch="deferred"`; the number of wakeups sent."""
+        return self._trigger.dispatch(results)
+
+    def deliver(self, messages: Iterable[Record | Mapping[str, Any]], remaining: Remaining | None = None) -> tuple[str, ...]:
+        """Execute a batch of wakeups: SQS records as Lambda gets them (`messageId`, `body`), or parsed `Record`s.
+
+        `remaining` gives the seconds until the process is stopped; None: never. Returns the ids of messages that failed.
+        """
+        records = [message if isinstance(message, Record) else self._parsed(message) for message in messages]
+        return self._delivery.deliver(records, remaining)
+
+    def deliver_sqs(self, event: Mapping[str, Any], remaining: Remaining | None = None) -> dict[str, list[dict[str, str]]]:
+        """An SQS event in, Lambda's partial batch response out."""
+        failed = self.deliver(event["Records"], remaining)
+        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+
+    def tick(self, time_budget: float | None = None, *, remaining: Remaining | None = None) -> dict[str, Any]:
+        """Maintenance until the backlog is empty or the time is up: `{"counts": {phase: n}, "failed": […], "unfinished": […]}`.
+
+        `time_budget` is in seconds; `remaining` gives the seconds until the process is stopped.
+        """
+        self._drift.look()
+        report = self._maintenance.tick(_tick_budget(time_budget, remaining))
+        return _shown(report)
+
+    def _parsed(self, message: Mapping[str, Any]) -> Record:
+        message_id = str(message["messageId"])
+        parse = self._lane.parse_wakeup
+        if parse is None:
+            raise ConfigurationError("the lane has no parse_wakeup, so raw messages cannot be read; give Lane(…, parse_wakeup=…)")
+        try:
+            return Record(message_id, parse(message["body"], self.environment))
+        except RunlaneError as error:
+            return Record(message_id, error)
+
+    def _names(self, chosen: Collection[Queue | str] | None) -> tuple[str, ...]:
+        given = tuple(self.queue_registry) if chosen is None else chosen
+        return tuple(
+            (self.queue_registry.named(queue) if isinstance(queue, str) else self.queue_registry.require(queue)).name for queue in given
+        )
+
+
+def _checked(faults: list[str], check: Callable[..., Any], *arguments: Any) -> Any:
+    """The checked value; None, and another fault in the list, if it is refused."""
+    try:
+        return check(*arguments)
+    except ConfigurationError as error:
+        faults += error.faults
+    except RunlaneError as error:
+        faults.append(error.message)
+    return None
+
+
+def _positive(value: Duration, what: str) -> Duration:
+    if not parse_duration(value, what):
+        raise ContractError("duration_invalid", f"{what}: is zero; give more")
+    return value
+
+
+def _seconds(value: Duration, what: str, faults: list[str]) -> float:
+    duration = _checked(faults, parse_duration, value, what)
+    return 0.0 if duration is None else float(duration.total_seconds())
+
+
+def _concurrency(value: object, faults: list[str]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000:
+        return value
+    faults.append(f"worker_concurrency: {value!r} is no whole number from 1 to 1000")
+    return 1
+
+
+def _tick_budget(time_budget: float | None, remaining: Remaining | None) -> float:
+    left = inf if remaining is None else max(0.0, remaining() - TICK_MARGIN)
+    return left if time_budget is None else min(left, time_budget)
+
+
+def _shown(report: TickReport) -> dict[str, Any]:
+    return {"counts": report.counts, "failed": list(report.failed), "unfinished": list(report.unfinished)}

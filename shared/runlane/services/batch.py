@@ -1,0 +1,282 @@
+"""One delivery from claim to last settlement: attempts run elsewhere, this thread claims, watches the time and settles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from math import inf
+from threading import Thread
+
+from runlane.domain.durations import ZERO
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import NotStarted, OutcomeKind, Settlement
+from runlane.ports.stores import ClaimBatch, ClaimedRun, Refusal, Wakeup
+from runlane.services.attempt import Attempt
+from runlane.services.budget import TimeBudget
+from runlane.services.early import LONGEST, EarlyWakeups
+from runlane.services.finished import FinishedAttempts
+from runlane.services.recovery import recover
+from runlane.services.worker import Worker
+
+RAMP = 0.001
+"""Seconds in which one thread must get through `QUICK` attempts, or more threads are called."""
+QUICK = 4
+LINGER = 0.002
+"""Seconds to wait for others to end once one has, so that they share a transaction."""
+GROUP = 200
+"""The most attempts that are waited for before settling."""
+GRACE_SHARE = 0.4
+"""Of the margin: for attempts to notice their deadline, and again for the last transaction."""
+LONGEST_GRACE = 2.0
+UNKNOWN_DELAY = timedelta(seconds=30)
+LONGEST_HINT = timedelta(minutes=15)
+
+Claim = Callable[[], ClaimBatch]
+
+
+class Batch:
+    def __init__(self, worker: Worker, budget: TimeBudget, queues_by_run: dict[RunId, str]) -> None:
+        self.budget = budget
+        self.failed: set[RunId] = set()
+        """Runs whose wakeups met trouble with the infrastructure."""
+        self._worker = worker
+        self._queues_by_run = queues_by_run
+        self._open: dict[RunId, Attempt] = {}
+        self._finished = FinishedAttempts()
+        self._early = EarlyWakeups()
+        self._grace = min(budget.margin * GRACE_SHARE, LONGEST_GRACE)
+        self._is_fresh = False
+        self._goes_on = False
+        self._has_settled = False
+
+    def run(self) -> None:
+        """Deliver the wakeups, and go on with what follows from them while time remains."""
+        self._claim(list(self._queues_by_run))
+        while self._open or self._early:
+            self._wait()
+            self._settle(self._finished.take())
+            self._claim_early()
+            self._continue_inline()
+            if self._watch_time():
+                return
+
+    def finish(self, attempt: Attempt) -> None:
+        """Called by the thread that ran it."""
+        if not self._finished.add(attempt):
+            Thread(target=self._settle_stray, args=(attempt,), name="runlane-stray", daemon=True).start()
+
+    # Claiming
+
+    def _claim(self, run_ids: Sequence[RunId]) -> None:
+        settings = self._worker.settings
+        try:
+            self._accept_from(lambda: self._worker.store.claim_runs(run_ids, lease_for=settings.lease_for, worker=settings.name))
+        except Exception as error:  # The border around a record: it fails, comes again, and its run is safe in storage.
+            self.failed.update(run_ids)
+            self._worker.telemetry.emit("claim.failed", count=len(run_ids), error=repr(error))
+
+    def _claim_early(self) -> None:
+        if self._early and (due := self._early.pop_due(self._worker.clock.monotonic())):
+            self._claim(due)
+
+    def _continue_inline(self) -> None:
+        settings = self._worker.settings
+        room = settings.concurrency - len(self._open)
+        if not self._goes_on or room <= 0 or not self._may_go_on():
+            return
+        try:
+            claimed = self._accept_from(
+                lambda: self._worker.store.claim_oldest(settings.queues, limit=room, lease_for=settings.lease_for, worker=settings.name)
+            )
+        except Exception as error:  # What was not claimed here is claimed by its own wakeup.
+            self._worker.telemetry.emit("claim.failed", count=0, error=repr(error))
+            claimed = 0
+        self._goes_on = claimed >= room
+
+    def _may_go_on(self) -> bool:
+        now = self._worker.clock.monotonic()
+        return (
+            now < self.budget.started_at + self._worker.settings.continue_inline_for
+            and self.budget.fits(None, now)
+            and not any(attempt.interrupted for attempt in self._open.values())
+            and not self._worker.pool.is_clogged
+        )
+
+    def _accept_from(self, claim: Claim) -> int:
+        # Read before the claim: leases are at least as fresh as it says.
+        claimed_at = self._worker.clock.monotonic()
+        batch = claim()
+        self._start(batch.claims, claimed_at)
+        at_once = [recover(lease, self._worker.tasks) for lease in batch.expired if not self._worker.heartbeat.holds(lease.run_id)]
+        at_once += [_not_known(run) for run in batch.claims if run.task not in self._worker.tasks]
+        wakeups = [*batch.wakeups, *self._refused(batch.refusals)]
+        self._worker.publisher.publish(wakeups)
+        self._conclude(at_once)
+        return len(batch.claims)
+
+    def _start(self, claims: Sequence[ClaimedRun], claimed_at: float) -> None:
+        tasks, clock = self._worker.tasks, self._worker.clock
+        attempts = [Attempt(run, tasks[run.task], self, clock, claimed_at) for run in claims if run.task in tasks]
+        if not attempts:
+            return
+        self._open.update((attempt.claim.run_id, attempt) for attempt in attempts)
+        self._finished.open_count = len(self._open)
+        self._worker.heartbeat.hold(attempts)
+        self._worker.pool.submit(attempts)
+        self._is_fresh = True
+
+    def _refused(self, refusals: Sequence[Refusal]) -> list[Wakeup]:
+        """Hold what is due in a moment; give wakeups that came too early another delay."""
+        if not refusals:
+            return []
+        now = self._worker.clock.monotonic()
+        hints: list[Wakeup] = []
+        for refusal in refusals:
+            if refusal.due_in is None:
+                continue
+            if refusal.due_in <= LONGEST and self.budget.fits(None, now + refusal.due_in.total_seconds()):
+                self._early.hold(refusal.run_id, refusal.due_in, now)
+            elif refusal.due_in <= LONGEST_HINT and refusal.run_id in self._queues_by_run:
+                hints.append(Wakeup(refusal.run_id, self._queues_by_run[refusal.run_id], delay=refusal.due_in, hint=True))
+        self._worker.telemetry.emit("claim.refused", reasons=Counter(refusal.reason for refusal in refusals))
+        return hints
+
+    # Waiting
+
+    def _wait(self) -> None:
+        """Until a group has ended, or until something else is due."""
+        self._finished.quiet()
+        if self._is_fresh:
+            self._is_fresh = False
+            self._ramp_up()
+        if not self._finished:
+            self._finished.wait_for_one(self._patience())
+        if 0 < len(self._finished) < GROUP:
+            self._finished.wait_for_all(LINGER)
+
+    def _ramp_up(self) -> None:
+        done = 0
+        while not self._finished.are_all and done < GROUP:
+            self._finished.wait_for_all(RAMP)
+            before, done = done, len(self._finished)
+            if done - before < QUICK and not self._finished.are_all:
+                self._worker.pool.widen()
+                return
+
+    def _patience(self) -> float:
+        """Seconds until the next thing that is not the end of an attempt."""
+        now = self._worker.clock.monotonic()
+        moments = [now + self._worker.heartbeat.interval, self._early.next_at]
+        moments += [self._moment(attempt, now) for attempt in self._open.values()]
+        return max(0.0, min(moments) - now)
+
+    def _moment(self, attempt: Attempt, now: float) -> float:
+        """When to look at an attempt again."""
+        if attempt.deadline is None:
+            return max(self.budget.end, now + RAMP)
+        if not attempt.interrupted:
+            return attempt.deadline
+        given_up_at = attempt.deadline + self._grace
+        return given_up_at if given_up_at > now else inf
+
+    # Settling
+
+    def _settle(self, attempts: Sequence[Attempt]) -> None:
+        if not attempts:
+            return
+        self._conclude([attempt.settlement for attempt in attempts if attempt.settlement is not None])
+        self._forget(attempts)
+        self._goes_on = self._goes_on or not self._has_settled
+        self._has_settled = True
+
+    def _conclude(self, settlements: Sequence[Settlement]) -> None:
+        if settlements:
+            report = self._worker.settler.settle(settlements)
+            self.failed.update(report.unsettled)
+            self._goes_on = self._goes_on or report.handed_over
+
+    def _forget(self, attempts: Sequence[Attempt]) -> None:
+        self._worker.heartbeat.drop(attempts)
+        for attempt in attempts:
+            self._open.pop(attempt.claim.run_id, None)
+        self._finished.open_count = len(self._open)
+
+    # Deadlines
+
+    def _watch_time(self) -> bool:
+        """Interrupt what is overdue, hand back what can no longer start; True when there is nothing left to wait for."""
+        if not self._open:
+            return False
+        now = self._worker.clock.monotonic()
+        self._keep_leases(now)
+        self._interrupt(now)
+        hung = self._hung(now)
+        if now >= self.budget.end or self._worker.pool.is_clogged or (hung and self._worker.pool.is_full):
+            self._hand_back()
+        # Whatever else is still open or held is waited for first.
+        return len(hung) == len(self._open) > 0 and not self._early and self._leave(hung)
+
+    def _keep_leases(self, now: float) -> None:
+        oldest = next(iter(self._open.values()))
+        if now - oldest.claimed_at >= self._worker.heartbeat.interval:
+            self._worker.heartbeat.ensure_beating()
+
+    def _interrupt(self, now: float) -> None:
+        for attempt in self._open.values():
+            if attempt.deadline is not None and now >= attempt.deadline and not attempt.interrupted:
+                self._worker.pool.interrupt(attempt)
+
+    def _hung(self, now: float) -> list[Attempt]:
+        """The attempts under way, if each has ignored its deadline for the whole grace."""
+        started = [attempt for attempt in self._open.values() if attempt.deadline is not None and attempt.settlement is None]
+        is_hung = all(attempt.interrupted and now >= (attempt.deadline or 0.0) + self._grace for attempt in started)
+        return started if is_hung else []
+
+    def _hand_back(self) -> None:
+        waiting = self._worker.pool.withdraw(self)
+        for attempt in waiting:
+            self._worker.pipeline.conclude(attempt, NotStarted(ZERO, "out_of_time"))
+        self._settle(waiting)
+
+    def _leave(self, hung: Sequence[Attempt]) -> bool:
+        if self._worker.exit_process is not None:
+            self._settle_last(hung)
+            self._worker.exit_process()
+            return True
+        return self._leave_to_themselves(hung)
+
+    def _settle_last(self, hung: Sequence[Attempt]) -> None:
+        """The process's last transaction. It gets a grace at most, and no retry is due before the process has ended."""
+        retries_in = timedelta(seconds=2 * self._grace + 1)
+        settlements = [self._worker.pipeline.decide(attempt, attempt.timed_out()) for attempt in hung]
+        settlements = [_not_before(settlement, retries_in) for settlement in settlements]
+        last = Thread(target=self._worker.settler.settle, args=(settlements,), name="runlane-last", daemon=True)
+        last.start()
+        last.join(self._grace)
+        self._worker.telemetry.emit("worker.exits", run_ids=[attempt.claim.run_id for attempt in hung], is_settled=not last.is_alive())
+
+    def _leave_to_themselves(self, hung: Sequence[Attempt]) -> bool:
+        """They keep leases and slots until their threads end; True if none has ended after all."""
+        strays = [attempt for attempt in hung if self._finished.abandon(attempt)]
+        self._worker.pool.count_strays(len(strays))
+        for attempt in strays:
+            del self._open[attempt.claim.run_id]
+        self._finished.open_count = len(self._open)
+        self._worker.telemetry.emit("attempt.strayed", run_ids=[attempt.claim.run_id for attempt in strays])
+        return not self._open
+
+    def _settle_stray(self, attempt: Attempt) -> None:
+        self._worker.settler.settle([self._worker.pipeline.decide(attempt, attempt.timed_out())])
+        self._worker.heartbeat.drop([attempt])
+        self._worker.pool.count_strays(-1)
+
+
+def _not_known(run: ClaimedRun) -> Settlement:
+    """An older deployment knows no such task; a newer worker will."""
+    return Settlement(run.run_id, run.token, OutcomeKind.HANDED_BACK, delay=UNKNOWN_DELAY, reason="task_unknown")
+
+
+def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:
+    return settlement if settlement.delay is None else replace(settlement, delay=max(settlement.delay, delay))

@@ -1,0 +1,67 @@
+"""Wakeups in, outcomes out: the failed message ids are what the transport must deliver again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runlane.domain.errors import RunlaneError, UnavailableError
+from runlane.domain.ids import RunId
+from runlane.ports.transport import DeliveryMessage
+from runlane.services.batch import Batch
+from runlane.services.budget import Remaining, TimeBudget
+from runlane.services.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message of a batch: what it asks for, or why it cannot be read."""
+
+    message_id: str
+    wakeup: DeliveryMessage | RunlaneError
+
+
+FailureObserver = Callable[[str, RunlaneError], None]
+"""Called with a message id and the reason when a message is returned to the transport; what it raises is reported and ignored."""
+
+
+class Delivery:
+    """SPEC section 6 for standard queues. Safe to call from several threads; attempts share the process's pool."""
+
+    def __init__(self, worker: Worker, observers: Sequence[FailureObserver] = ()) -> None:
+        self._worker = worker
+        self._observers = tuple(observers)
+
+    def deliver(self, records: Sequence[Record], remaining: Remaining | None = None) -> tuple[str, ...]:
+        """Deliver a batch; the ids of the messages that failed, in order. Everything else is acknowledged.
+
+        `remaining` gives the seconds until the process is stopped from outside; None: nothing stops it.
+        """
+        failures = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, RunlaneError)}
+        wakeups = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, DeliveryMessage)}
+        if wakeups:
+            failures.update(self._executed(wakeups, remaining))
+        for message_id, error in failures.items():
+            self._tell(message_id, error)
+        return tuple(record.message_id for record in records if record.message_id in failures)
+
+    def _executed(self, wakeups: dict[str, DeliveryMessage], remaining: Remaining | None) -> dict[str, RunlaneError]:
+        if self._worker.pool.is_clogged:
+            return dict.fromkeys(
+                wakeups, UnavailableError("worker_stuck", "worker: every place is held by an attempt that ignores its deadline")
+            )
+        queues: dict[RunId, str] = {wakeup.run_id: wakeup.queue for wakeup in wakeups.values()}
+        batch = Batch(self._worker, TimeBudget(self._worker.clock, remaining, self._worker.settings.deadline_margin), queues)
+        batch.run()
+        if not batch.failed:
+            return {}
+        trouble = UnavailableError("delivery_failed", "delivery: storage was out of reach; the message comes again")
+        return {message_id: trouble for message_id, wakeup in wakeups.items() if wakeup.run_id in batch.failed}
+
+    def _tell(self, message_id: str, error: RunlaneError) -> None:
+        self._worker.telemetry.emit("delivery.failed", message_id=message_id, error=error.code, message=error.message)
+        for observer in self._observers:
+            try:
+                observer(message_id, error)
+            except Exception as failure:  # An observer must not break the batch.
+                self._worker.telemetry.emit("observer.failed", error=repr(failure))

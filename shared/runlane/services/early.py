@@ -1,0 +1,37 @@
+"""Wakeups that came a moment before their run is due: held here, so that they take no place of a run that can start."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from heapq import heappop, heappush
+from math import inf
+
+from runlane.domain.ids import RunId
+
+LONGEST = timedelta(seconds=1)
+"""How early a wakeup may come to be held; the transport's delays are whole seconds, rounded down."""
+
+_SLACK = 0.001
+"""Never before the due time: the database judges it with its own clock."""
+
+
+class EarlyWakeups:
+    def __init__(self) -> None:
+        self._held: list[tuple[float, RunId]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def next_at(self) -> float:
+        """When the first one is due, on the process's clock; infinite when none is held."""
+        return self._held[0][0] if self._held else inf
+
+    def hold(self, run_id: RunId, due_in: timedelta, now: float) -> None:
+        heappush(self._held, (now + due_in.total_seconds() + _SLACK, run_id))
+
+    def pop_due(self, now: float) -> list[RunId]:
+        due: list[RunId] = []
+        while self._held and self._held[0][0] <= now:
+            due.append(heappop(self._held)[1])
+        return due

@@ -1,0 +1,74 @@
+"""One pass of repair: the phases in order, a step each, round after round until nothing is left or the time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from runlane.ports.clock import Clock
+from runlane.ports.telemetry import Telemetry
+from runlane.services.maintenance.dispatch_queues import dispatch_queues
+from runlane.services.maintenance.due_timers import due_timers
+from runlane.services.maintenance.ensure_partitions import ensure_partitions
+from runlane.services.maintenance.expire_deadlines import expire_deadlines
+from runlane.services.maintenance.expire_dispatches import expire_dispatches
+from runlane.services.maintenance.fold_recorded import fold_recorded
+from runlane.services.maintenance.phase import Phase, Upkeep
+from runlane.services.maintenance.publish_unpublished import publish_unpublished
+from runlane.services.maintenance.recover_leases import recover_leases
+
+PHASES = (
+    Phase("due_timers", due_timers),
+    Phase("fold_recorded", fold_recorded),
+    Phase("expire_dispatches", expire_dispatches),
+    Phase("recover_leases", recover_leases),
+    Phase("expire_deadlines", expire_deadlines),
+    Phase("dispatch_queues", dispatch_queues),
+    Phase("publish_unpublished", publish_unpublished),
+    Phase("ensure_partitions", ensure_partitions),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """`counts` by phase, in order. `failed`: phases that raised. `unfinished`: phases with work left when the time was up."""
+
+    counts: dict[str, int]
+    failed: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+
+class Maintenance:
+    def __init__(self, upkeep: Upkeep, clock: Clock, telemetry: Telemetry, phases: Sequence[Phase] = PHASES) -> None:
+        self._upkeep = upkeep
+        self._clock = clock
+        self._telemetry = telemetry
+        self._phases = tuple(phases)
+
+    def tick(self, time_budget: float = inf) -> TickReport:
+        """One pass of at most about `time_budget` seconds. Every phase has a first step; a failing one stops no other."""
+        started_at = self._clock.monotonic()
+        counts = {phase.name: 0 for phase in self._phases}
+        failed: list[str] = []
+        left = list(self._phases)
+        while left:
+            left = [phase for phase in left if self._step(phase, counts, failed)]
+            if self._clock.monotonic() - started_at >= time_budget:
+                break
+        report = TickReport(counts, tuple(failed), tuple(phase.name for phase in left))
+        self._telemetry.emit(
+            "tick.done", counts=counts, failed=report.failed, unfinished=report.unfinished, seconds=self._clock.monotonic() - started_at
+        )
+        return report
+
+    def _step(self, phase: Phase, counts: dict[str, int], failed: list[str]) -> bool:
+        """Whether the phase has more to do."""
+        try:
+            result = phase.step(self._upkeep)
+        except Exception as error:  # The border around one phase: its trouble stops no other.
+            failed.append(phase.name)
+            self._telemetry.emit("phase.failed", phase=phase.name, error=repr(error))
+            return False
+        counts[phase.name] += result.count
+        return result.more and result.count > 0

@@ -1,0 +1,35 @@
+"""What a maintenance phase is given, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runlane.ports.stores import MaintenanceStore, PhaseResult
+from runlane.services.payload import AnyTask
+from runlane.services.publish import Publisher
+from runlane.services.settle import Settler
+
+LIMIT = 500
+"""The most rows of one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    store: MaintenanceStore
+    publisher: Publisher
+    settler: Settler
+    tasks: Mapping[str, AnyTask]
+
+    def published(self, result: PhaseResult) -> PhaseResult:
+        """Send what a step set free, after its commit."""
+        self.publisher.publish(result.wakeups)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """`step` does a bounded part in a transaction of its own, is safe when run twice at once, and is repeated while it says `more`."""
+
+    name: str
+    step: Callable[[Upkeep], PhaseResult]

@@ -1,0 +1,107 @@
+"""From a task, a payload and a call's options to the run that is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from runlane.domain.durations import Duration, parse_duration
+from runlane.domain.errors import ConfigurationError, ContractError
+from runlane.domain.ids import validate_key
+from runlane.domain.options import ACTIVE, Routing, validate_priority
+from runlane.domain.queue import Queue
+from runlane.domain.registry import QueueRegistry
+from runlane.ports.stores import NewRun
+from runlane.services.attempt import DEFAULT_RETRY
+from runlane.services.json_faults import json_faults
+from runlane.services.options import TriggerOptions, require_options
+from runlane.services.payload import AnyTask, PayloadCodec, canonical_hash
+
+MAX_META_BYTES = 16 * 1024
+
+
+class NewRuns:
+    """Makes runs of registered tasks; `ContractError`, `PayloadError` or `ConfigurationError` say what is wrong with the call."""
+
+    def __init__(self, queues: QueueRegistry, tasks: Mapping[str, AnyTask], codec: PayloadCodec) -> None:
+        self._queues = queues
+        self._tasks = tasks
+        self._codec = codec
+
+    def make(self, task: AnyTask, payload: Any, options: TriggerOptions) -> NewRun:
+        self._require_task(task)
+        require_options(options)
+        value, text = self._codec.prepare(task, payload)
+        routing = _routing(task, value)
+        idempotency_key = _key(options.get("idempotency_key"), routing.idempotency_key, "idempotency_key")
+        delay, policy = options.get("delay"), task.options
+        return NewRun(
+            task=task.id,
+            queue=self._queue(task, options.get("queue")).name,
+            payload=text,
+            tenant=_key(options.get("tenant"), routing.tenant, "tenant"),
+            concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
+            priority=_priority(options.get("priority"), routing.priority),
+            delay=None if delay is None else parse_duration(delay, "delay"),
+            run_at=options.get("run_at"),
+            idempotency_key=idempotency_key,
+            idempotency_ttl=_ttl(options.get("idempotency_ttl"), policy.idempotency_ttl),
+            payload_hash=None if idempotency_key is None else canonical_hash(text),
+            singleton_key=_key(options.get("singleton_key"), routing.singleton_key, "singleton_key"),
+            max_attempts=(policy.retry or DEFAULT_RETRY).max_attempts,
+            start_timeout=policy.start_timeout,
+            finish_timeout=policy.finish_timeout,
+            actor=_key(options.get("actor"), None, "actor"),
+            trace=_jsonable(options.get("trace"), "trace"),
+            meta=_jsonable(options.get("meta"), "meta"),
+        )
+
+    def _require_task(self, task: AnyTask) -> None:
+        if self._tasks.get(task.id) is not task:
+            raise ConfigurationError(f"task {task.id!r} is not registered; add it to Runlane(tasks=[…])", code="task_unregistered")
+
+    def _queue(self, task: AnyTask, chosen: Queue | str | None) -> Queue:
+        named = self._queues.named(chosen) if isinstance(chosen, str) else chosen
+        return self._queues.choose(named, task.options.queue)
+
+
+def _routing(task: AnyTask, payload: Any) -> Routing:
+    try:
+        return task.options.route(payload)
+    except ContractError:
+        raise
+    except Exception as error:  # The task's own functions of the payload, which may trip over this one.
+        raise ContractError("option_failed", f"task {task.id!r}: a function of the payload raised {error!r}") from error
+
+
+def _key(given: str | None, default: str | None, what: str) -> str | None:
+    return default if given is None else validate_key(given, what)
+
+
+def _priority(given: int | None, default: int) -> int:
+    return default if given is None else validate_priority(given)
+
+
+def _ttl(given: Duration | None, default: timedelta | None) -> timedelta | None:
+    if given is None:
+        return default
+    return None if given == ACTIVE else parse_duration(given, "idempotency_ttl")
+
+
+def _jsonable(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any] | None:
+    """A small mapping as it is stored; `ContractError` if JSON in Postgres cannot hold it."""
+    if given is None:
+        return None
+    try:
+        plain: dict[str, Any] = to_jsonable_python(dict(given), inf_nan_mode="constants")
+        size = len(to_json(plain))
+    except (PydanticSerializationError, ValueError) as error:
+        raise ContractError("option_invalid", f"{what}: {error}", meta={"field": what}) from None
+    if size > MAX_META_BYTES:
+        raise ContractError("option_invalid", f"{what}: {size} bytes of JSON, more than {MAX_META_BYTES}", meta={"field": what})
+    for fault in json_faults(plain, what):
+        raise ContractError("option_invalid", f"{fault['path']} {fault['message']}", meta={"field": what})
+    return plain

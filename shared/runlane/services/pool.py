@@ -1,0 +1,179 @@
+"""Where handlers run: a few lasting threads for `def`, one event loop for `async def`.
+
+A thread that has woken takes one attempt after the other, so that quick ones share one switch between threads.
+More threads are called only by `widen`, when attempts wait although time passes.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, new_event_loop
+from collections import deque
+from collections.abc import Iterable
+from queue import SimpleQueue
+from threading import Lock, Thread
+
+from runlane.services.attempt import Attempt, Pipeline
+
+
+class AttemptPool:
+    """Runs at most `size` attempts at a time. Its threads are daemons: a handler that never ends cannot hold the process."""
+
+    def __init__(self, pipeline: Pipeline, size: int) -> None:
+        self.size = size
+        self.strays = 0
+        """Attempts past their deadline that nobody waits for, and whose threads still live."""
+        self._pipeline = pipeline
+        self._waiting: deque[Attempt] = deque()
+        self._lock = Lock()
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._loop = HandlerLoop(self)
+        self._threads = 0
+        self._idle = 0
+        self._busy = 0
+        self._closed = False
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether strays hold every place, so that nothing can start."""
+        return self.strays >= self.size
+
+    @property
+    def is_full(self) -> bool:
+        return self._busy >= self.size
+
+    def submit(self, attempts: Iterable[Attempt]) -> None:
+        with self._lock:
+            self._waiting.extend(attempts)
+            self._call(1)
+
+    def widen(self) -> None:
+        """Let every waiting attempt start that there is a place for."""
+        with self._lock:
+            self._call(min(len(self._waiting), self.size - self._busy))
+
+    def withdraw(self, batch: object) -> list[Attempt]:
+        """Take back a batch's attempts that have not started."""
+        with self._lock:
+            mine = [attempt for attempt in self._waiting if attempt.batch is batch]
+            for attempt in mine:
+                self._waiting.remove(attempt)
+        return mine
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """Tell an attempt that its time is up: an `async` one is cancelled, another learns of it from its context."""
+        attempt.interrupted = True
+        if attempt.task.is_async:
+            self._loop.cancel(attempt)
+
+    def count_strays(self, change: int) -> None:
+        with self._lock:
+            self.strays += change
+
+    def close(self) -> None:
+        """Let idle threads end; attempts under way go on."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._idle):
+                self._calls.put(False)
+            self._idle = 0
+        self._loop.close()
+
+    async def execute_async(self, attempt: Attempt) -> None:
+        try:
+            await self._pipeline.execute_async(attempt)
+        finally:
+            with self._lock:
+                self._busy -= 1
+                if self._waiting:
+                    self._call(1)
+            attempt.batch.finish(attempt)
+
+    def _call(self, wanted: int) -> None:
+        for _ in range(wanted):
+            if self._idle:
+                self._idle -= 1
+                self._calls.put(True)
+            elif self._threads < self.size:
+                self._threads += 1
+                Thread(target=self._work, name=f"runlane-attempt-{self._threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        freed = 0
+        while True:
+            attempt = self._take(freed)
+            freed = 0
+            if attempt is None:
+                if not self._calls.get():
+                    return
+            elif attempt.task.is_async:
+                self._loop.start(attempt)
+            else:
+                self._pipeline.execute(attempt)
+                freed = 1
+                attempt.batch.finish(attempt)
+
+    def _take(self, freed: int) -> Attempt | None:
+        """The next attempt, or None and this thread counts as idle: both in one step, so that no call is missed."""
+        with self._lock:
+            self._busy -= freed
+            if self._waiting and self._busy < self.size:
+                self._busy += 1
+                return self._waiting.popleft()
+            self._idle += 1
+            if self._closed:
+                self._idle -= 1
+                self._calls.put(False)
+            return None
+
+
+class HandlerLoop:
+    """The one event loop of all `async def` handlers, on a thread of its own that starts with the first of them."""
+
+    def __init__(self, pool: AttemptPool) -> None:
+        self._pool = pool
+        self._lock = Lock()
+        self._loop: AbstractEventLoop | None = None
+        self._starting: deque[Attempt] = deque()
+        self._is_called = False
+
+    def start(self, attempt: Attempt) -> None:
+        self._starting.append(attempt)
+        if not self._is_called:
+            self._is_called = True
+            self._running().call_soon_threadsafe(self._begin)
+
+    def cancel(self, attempt: Attempt) -> None:
+        self._running().call_soon_threadsafe(_cancel, attempt)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
+
+    def _running(self) -> AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = new_event_loop()
+                Thread(target=_run, args=(self._loop,), name="runlane-async", daemon=True).start()
+            return self._loop
+
+    def _begin(self) -> None:
+        # Cleared first: whoever adds an attempt from here on calls again.
+        self._is_called = False
+        loop = self._running()
+        while self._starting:
+            attempt = self._starting.popleft()
+            attempt.coroutine = loop.create_task(self._pool.execute_async(attempt))
+
+
+def _run(loop: AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _cancel(attempt: Attempt) -> None:
+    if attempt.coroutine is not None:
+        attempt.coroutine.cancel()
