@@ -1,0 +1,1 @@
+"""The local lane: an embedded Postgres, a local SQS and a stand-in for Lambda's event source mapping."""
