@@ -1,0 +1,94 @@
+"""A worker process of the local lane: `python -m runlane.adapters.local.worker --app functions.worker.app:handler --queue-url …`.
+
+Polls SQS and calls the handler until SIGTERM or SIGINT, then ends when the running invocations have. The handler builds its runtime
+from the environment, as in Lambda; boto3 finds SQS there too (`AWS_ENDPOINT_URL`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import boto3
+from botocore.config import Config
+
+from runlane.adapters.local.faults import LocalLaneError
+from runlane.adapters.local.guarded import with_variables
+from runlane.adapters.local.poller import EventSourcePoller, Handler, event_source
+from runlane.adapters.local.ticker import Ticker
+
+PARENT_CHECK_SECONDS = 0.25
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(process)d %(name)s %(message)s")
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    services: list[EventSourcePoller | Ticker] = [build_poller(options)] if options.queue_url else []
+    if options.maintenance:
+        services.append(Ticker(load(options.maintenance), every=timedelta(seconds=options.tick_every)))
+    for service in services:
+        service.start()
+    wait(stopping, options.exit_with)
+    ended = [service.stop(timedelta(seconds=options.function_timeout)) for service in services]
+    return 0 if all(ended) else 1
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="runlane.adapters.local.worker", description=__doc__)
+    parser.add_argument("--app", required=True, metavar="MODULE:ATTR", help="the worker's Lambda handler")
+    parser.add_argument("--queue-url", action="append", default=[], help="a queue to poll; may be repeated")
+    parser.add_argument("--concurrency", type=int, default=2, help="invocations at once for each queue")
+    parser.add_argument("--batch-size", type=int, default=10)
+    parser.add_argument("--function-timeout", type=float, default=30.0, metavar="SECONDS")
+    parser.add_argument("--maintenance", metavar="MODULE:ATTR", help="the maintenance handler, called every --tick-every")
+    parser.add_argument("--tick-every", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--exit-with", type=int, metavar="PID", help="stop when the process that started this one, PID, is gone")
+    return parser.parse_args(arguments)
+
+
+def build_poller(options: argparse.Namespace) -> EventSourcePoller:
+    client = boto3.client("sqs", config=Config(connect_timeout=1, read_timeout=25, max_pool_connections=64))
+    sources = [
+        event_source(client, url, batch_size=options.batch_size, maximum_concurrency=options.concurrency) for url in options.queue_url
+    ]
+    return EventSourcePoller(client, sources, load(options.app), timeout=timedelta(seconds=options.function_timeout))
+
+
+def load(path: str) -> Handler:
+    """The handler at `module:attribute`; raises LocalLaneError when there is none."""
+    module, _, attribute = path.partition(":")
+    handler: Handler | None = getattr(importlib.import_module(module), attribute or "handler", None)
+    if not callable(handler):
+        raise LocalLaneError(f"{path} names no handler: write module:attribute, like functions.worker.app:handler.")
+    return handler
+
+
+def wait(stopping: threading.Event, parent: int | None) -> None:
+    while not stopping.wait(PARENT_CHECK_SECONDS):
+        if parent is not None and os.getppid() != parent:
+            return
+
+
+def spawn_worker(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start this module as a process that ends with this one; `arguments` as on the command line, `variables` on top of the environment.
+
+    The process is the worker itself: `terminate()` drains it, `kill()` is the crash.
+    """
+    command = [sys.executable, "-m", __spec__.name, *arguments, "--exit-with", str(os.getpid())]
+    # A session of its own: Ctrl-C reaches the parent only, which stops its workers in the right order.
+    return subprocess.Popen(with_variables(command, variables), stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
