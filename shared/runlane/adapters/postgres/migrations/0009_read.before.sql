@@ -1,0 +1,69 @@
+-- Every run with its status, read from where it stands. Look it up by run_id; a run without an outcome is in one small table.
+CREATE VIEW {schema}.run_state AS
+SELECT r.run_id, r.task, q.name AS queue, r.tenant, r.concurrency_key, r.created_at,
+       coalesce(o.status,
+                CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' WHEN l.run_id IS NOT NULL THEN 'running' END,
+                d.status, w.status,
+                CASE WHEN t.status = 'queued' AND t.due_at > now() THEN 'scheduled' ELSE t.status END, 'queued') AS status,
+       coalesce(o.attempt, l.attempt, d.attempt, w.attempt, t.attempt, 0) AS attempt,
+       coalesce(o.failures, l.failures, d.failures, w.failures, t.failures, 0) AS failures,
+       coalesce(o.due_at, l.due_at, d.due_at, w.due_at, t.due_at, r.run_at) AS due_at,
+       o.ended_at, r.payload, o.result, o.failure, r.priority, r.idempotency_key, r.singleton_key, r.max_attempts,
+       r.start_timeout, r.finish_timeout, r.actor, r.trace, r.meta, l.expires_at AS lease_expires_at, l.cancel_requested_at
+FROM {schema}.run r
+JOIN {schema}.queue q ON q.queue_id = r.queue_id
+LEFT JOIN {schema}.outcome o ON o.run_id = r.run_id
+LEFT JOIN {schema}.lease l ON l.run_id = r.run_id
+LEFT JOIN {schema}.dispatch d ON d.run_id = r.run_id
+LEFT JOIN {schema}.waiting w ON w.run_id = r.run_id
+LEFT JOIN {schema}.timer t ON t.run_id = r.run_id;
+
+-- The newest runs below a cursor that match, newest first. Statuses are looked up where they stand: ended runs in outcome, active
+-- ones in the small tables; without statuses the runs themselves are walked.
+CREATE FUNCTION {schema}.list_runs_v1(
+    p_statuses text[], p_task text, p_queue text, p_tenant text, p_key text, p_low uuid, p_high uuid, p_limit int) RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_queue int; v_where text := ''; v_part text; v_sources text[] := '{}'; v_ended text[];
+BEGIN
+    IF p_queue IS NOT NULL THEN
+        SELECT queue_id INTO v_queue FROM {schema}.queue WHERE name = p_queue;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        v_where := v_where || ' AND r.queue_id = $2';
+    END IF;
+    IF p_task IS NOT NULL THEN v_where := v_where || ' AND r.task = $3'; END IF;
+    IF p_tenant IS NOT NULL THEN v_where := v_where || ' AND r.tenant = $4'; END IF;
+    IF p_key IS NOT NULL THEN v_where := v_where || ' AND r.concurrency_key = $5'; END IF;
+    IF p_statuses IS NULL THEN
+        v_sources := ARRAY['SELECT r.run_id FROM {schema}.run r WHERE r.run_id >= $6 AND r.run_id < $7' || v_where || ' ORDER BY r.run_id DESC LIMIT $8'];
+    ELSE
+        v_ended := ARRAY(SELECT s FROM unnest(p_statuses) s WHERE s IN ('succeeded', 'failed', 'cancelled'));
+        FOREACH v_part IN ARRAY v_ended LOOP
+            v_sources := v_sources || (format(
+                'SELECT r.run_id FROM {schema}.outcome o JOIN {schema}.run r ON r.run_id = o.run_id WHERE o.status = %L AND o.run_id >= $6 '
+                'AND o.run_id < $7 AND r.run_id >= $6 AND r.run_id < $7', v_part) || v_where || ' ORDER BY o.run_id DESC LIMIT $8');
+        END LOOP;
+        IF p_statuses && ARRAY['running', 'cancellation_requested'] THEN
+            v_sources := v_sources || ('SELECT r.run_id FROM {schema}.lease x JOIN {schema}.run r ON r.run_id = x.run_id WHERE x.run_id >= $6 AND x.run_id < $7 '
+                || 'AND CASE WHEN x.cancel_requested_at IS NULL THEN ''running'' ELSE ''cancellation_requested'' END = ANY ($1)'
+                || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
+        END IF;
+        IF p_statuses && ARRAY['queued', 'scheduled', 'retrying', 'released'] THEN
+            FOREACH v_part IN ARRAY ARRAY['dispatch', 'waiting', 'timer'] LOOP
+                v_sources := v_sources || (format('SELECT r.run_id FROM {schema}.%I x JOIN {schema}.run r ON r.run_id = x.run_id '
+                    'WHERE x.run_id >= $6 AND x.run_id < $7 AND CASE WHEN x.status = ''queued'' AND x.due_at > now() THEN ''scheduled'' '
+                    'ELSE x.status END = ANY ($1)', v_part) || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
+            END LOOP;
+            IF 'queued' = ANY (p_statuses) THEN
+                v_sources := v_sources || ('SELECT r.run_id FROM {schema}.inbox x JOIN {schema}.run r ON r.run_id = x.run_id WHERE x.run_id >= $6 '
+                    || 'AND x.run_id < $7' || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
+            END IF;
+        END IF;
+    END IF;
+    IF cardinality(v_sources) > 0 THEN
+        RETURN QUERY EXECUTE 'SELECT run_id FROM ((' || array_to_string(v_sources, ') UNION ALL (') || ')) x ORDER BY run_id DESC LIMIT $8'
+            USING p_statuses, v_queue, p_task, p_tenant, p_key, p_low, p_high, p_limit;
+    END IF;
+END $$;
