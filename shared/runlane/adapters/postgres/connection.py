@@ -84,12 +84,12 @@ class Session:
 
     def _open(self) -> psycopg.Connection:
         try:
-            return _connect(self._source.conninfo(refresh=False))
+            return connect(self._source.conninfo(refresh=False))
         except psycopg.OperationalError as error:
             # A rotated password and a token past its time look alike: ask once for fresh credentials.
             if not _is_login_failure(error):
                 raise
-            return _connect(self._source.conninfo(refresh=True))
+            return connect(self._source.conninfo(refresh=True))
 
     def _drop_if_broken(self) -> None:
         if self._connection is not None and self._connection.broken:
@@ -97,7 +97,7 @@ class Session:
             self._connection = None
 
 
-def _connect(conninfo: str) -> psycopg.Connection:
+def connect(conninfo: str) -> psycopg.Connection:
     connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None, **_KEEPALIVE)
     _adapt(connection)
     return connection

@@ -1,0 +1,115 @@
+"""The composition root: from settings to a runtime; built on the first event, never at import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, connect
+from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
+from runlane.adapters.postgres.migrate import Phase
+from runlane.adapters.postgres.migrate import migrate as apply_migrations
+from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.adapters.powertools import PowertoolsTelemetry
+from runlane.adapters.sqs.bindings import SqsBinding, sqs_queue
+from runlane.adapters.sqs.envelope import parse_wakeup
+from runlane.adapters.sqs.transport import SqsTransport
+from runlane.domain.durations import parse_duration
+from runlane.domain.errors import ConfigurationError
+from runlane.domain.queue import Queue
+from runlane.runtime import Runlane
+from runlane.services.attempt import Middleware
+from runlane.services.lane import Lane
+from runlane.services.payload import AnyTask
+from runlane.settings import Settings, read_settings
+
+
+def environment_runlane(
+    *, queues: Iterable[Queue], tasks: Iterable[AnyTask] = (), middleware: Sequence[Middleware] = (), settings: Settings | None = None
+) -> Runlane:
+    """A runtime on the Postgres and SQS that the environment names; connects to neither yet.
+
+    Raises `ConfigurationError` with every fault of the environment, or of the catalog.
+    """
+    found = settings or read_settings()
+    chosen = tuple(queues)
+    telemetry = PowertoolsTelemetry(environment=found.environment, metrics=found.in_lambda)
+    return Runlane(
+        lane=environment_lane(chosen, found),
+        queues=chosen,
+        tasks=tasks,
+        environment=found.environment,
+        middleware=middleware,
+        worker_concurrency=found.worker_concurrency,
+        lease_duration=found.lease_duration,
+        telemetry=telemetry,
+        # Elsewhere a process outlives its deliveries, and an attempt that ignores its deadline keeps its slot until it ends.
+        exit_process=_exit_process if found.in_lambda else None,
+    )
+
+
+def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
+    storage = PostgresStorage(_source(settings), schema=settings.database_schema, lease_for=parse_duration(settings.lease_duration))
+    transport = SqsTransport(_bindings(queues, settings), settings.environment, endpoint_url=settings.endpoint_url)
+    return Lane(storage, transport, parse_wakeup)
+
+
+@cache
+def runtime() -> Runlane:
+    """The deployer's runtime, built once a process from `RUNLANE_APP` and started."""
+    built = load_app(read_settings().app)
+    built.start()
+    return built
+
+
+def load_app(path: str) -> Runlane:
+    """The `Runlane` at `module:attribute`, or what the function there returns; `ConfigurationError` when there is neither."""
+    module, _, attribute = path.partition(":")
+    try:
+        found: Any = getattr(import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigurationError([f"RUNLANE_APP: {path} cannot be loaded ({error}); name it as module:attribute"]) from error
+    built = found() if callable(found) and not isinstance(found, Runlane) else found
+    if not isinstance(built, Runlane):
+        raise ConfigurationError([f"RUNLANE_APP: {path} is a {type(built).__name__}, not a Runlane"])
+    return built
+
+
+def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> tuple[str, ...]:
+    """Apply pending migrations of `phase` (None: all), then put the catalog's queue policies in force; the names of what changed."""
+    found = settings or read_settings()
+    with connect(_source(found, admin=True).conninfo(refresh=False)) as connection:
+        applied = apply_migrations(connection, schema=found.database_schema, environment=found.environment, phase=phase)
+    if phase == "after":
+        return applied
+    changed = load_app(found.app).queues.put_in_force(actor="migrate")
+    return (*applied, *(f"queue {name}" for name in changed))
+
+
+def _source(settings: Settings, *, admin: bool = False) -> ConnectionSource:
+    if settings.database_url is not None:
+        return FixedSource(with_verified_tls(settings.database_url, ca=settings.database_ca))
+    arn = (settings.database_admin_secret_arn if admin else None) or settings.database_secret_arn or settings.database_admin_secret_arn
+    if arn is None:
+        raise ConfigurationError(["set exactly one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN"])
+    return SecretSource(arn, ca=settings.database_ca)
+
+
+def _bindings(queues: Iterable[Queue], settings: Settings) -> tuple[SqsBinding, ...]:
+    bindings: list[SqsBinding] = []
+    faults: list[str] = []
+    for queue in queues:
+        url = settings.queue_urls.get(queue.name, settings.queue_url)
+        if url is None:
+            faults.append(f"queue {queue.name!r} has no SQS queue: set RUNLANE_QUEUE_URL, or name it in RUNLANE_QUEUE_URLS")
+        else:
+            bindings.append(sqs_queue(queue, queue_url=url))
+    ConfigurationError.raise_if(faults)
+    return tuple(bindings)
+
+
+def _exit_process() -> None:
+    os._exit(1)

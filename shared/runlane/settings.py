@@ -1,0 +1,100 @@
+"""The only reader of the environment; reports all faults at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError, model_validator
+
+from runlane.domain.durations import parse_duration
+from runlane.domain.errors import ConfigurationError, RunlaneError
+from runlane.domain.ids import validate_name
+
+_VARIABLES = {
+    "app": "RUNLANE_APP",
+    "environment": "RUNLANE_ENVIRONMENT",
+    "database_schema": "RUNLANE_SCHEMA",
+    "database_url": "DATABASE_URL",
+    "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
+    "database_admin_secret_arn": "RUNLANE_DATABASE_ADMIN_SECRET_ARN",
+    "database_ca": "RUNLANE_DATABASE_CA",
+    "queue_url": "RUNLANE_QUEUE_URL",
+    "queue_urls": "RUNLANE_QUEUE_URLS",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "worker_concurrency": "RUNLANE_WORKER_CONCURRENCY",
+    "lease_duration": "RUNLANE_LEASE_DURATION",
+    "in_lambda": "AWS_LAMBDA_FUNCTION_NAME",
+}
+_BY_VARIABLE = {variable: field for field, variable in _VARIABLES.items()}
+
+
+def _name(value: str) -> str:
+    return _without_runlane_error(lambda: validate_name(value, "it"))
+
+
+def _duration(value: str) -> str:
+    _without_runlane_error(lambda: parse_duration(value, "it"))
+    return value
+
+
+def _without_runlane_error(check: Any) -> Any:
+    # pydantic gathers ValueErrors; ours would end the gathering at the first.
+    try:
+        return check()
+    except RunlaneError as error:
+        raise ValueError(error.message) from error
+
+
+class Settings(BaseModel):
+    """What a process is told by its environment. An empty variable counts as not set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    app: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] = "app:runlane"
+    """Where the catalog is, as `module:attribute`: a `Runlane`, or a function that makes one."""
+    environment: Annotated[str, AfterValidator(_name)] = "production"
+    database_schema: Annotated[str, Field(min_length=1, max_length=63)] = "runlane"
+    """One schema an environment; a database may hold several."""
+    database_url: str | None = None
+    database_secret_arn: str | None = None
+    database_admin_secret_arn: str | None = None
+    """Read by migrate alone; without it migrate logs in as the runtime does."""
+    database_ca: str | None = None
+    """A file of root certificates for the database's TLS; default: the system's."""
+    queue_url: str | None = None
+    """The SQS queue of every Runlane queue that `queue_urls` does not name."""
+    queue_urls: Json[dict[str, str]] = Field(default_factory=dict)
+    endpoint_url: str | None = None
+    worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10
+    lease_duration: Annotated[str, AfterValidator(_duration)] = "60s"
+    in_lambda: bool = False
+
+    @model_validator(mode="after")
+    def _one_database(self) -> Settings:
+        if (self.database_url is None) == (self.database_secret_arn is None and self.database_admin_secret_arn is None):
+            raise ValueError("set exactly one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN")
+        return self
+
+
+def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
+    """Settings from `variables`, by default the process's environment; `ConfigurationError` lists every fault by its variable."""
+    source = os.environ if variables is None else variables
+    given: dict[str, Any] = {field: source[variable] for variable, field in _BY_VARIABLE.items() if source.get(variable)}
+    if "in_lambda" in given:
+        given["in_lambda"] = True
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        raise ConfigurationError(_fault(detail["loc"], detail["msg"]) for detail in error.errors()) from error
+
+
+def variables_of_process() -> Mapping[str, str]:
+    """The environment to hand to a child process."""
+    return dict(os.environ)
+
+
+def _fault(location: tuple[int | str, ...], message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{_VARIABLES.get(str(location[0]), location[0])}: {text}" if location else text
