@@ -20,7 +20,7 @@ from runlane.services.finished import FinishedAttempts
 from runlane.services.recovery import recover
 from runlane.services.worker import Worker
 
-RAMP = 0.001
+RAMP = 0.002
 """Seconds in which one thread must get through `QUICK` attempts, or more threads are called."""
 QUICK = 4
 LINGER = 0.002

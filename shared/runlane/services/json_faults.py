@@ -22,7 +22,7 @@ def json_faults(value: Any, path: str = "") -> Iterator[dict[str, str]]:
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _entry_faults(key, item, path)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             yield from json_faults(item, _joined(path, str(index)))
 

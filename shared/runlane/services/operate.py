@@ -129,6 +129,12 @@ class Queues:
         )
         return self._publisher.publish(wakeups)
 
+    def put_in_force(self, *, actor: str | None = None) -> tuple[str, ...]:
+        """Store the registered policies as those that dispatch obeys, and give out what raised limits free; the names that changed."""
+        changed, wakeups = self._store.write_policies(tuple(self._queues), actor=actor)
+        self._publisher.publish(wakeups)
+        return changed
+
     def set_weight(self, queue: Queue | str, tenant: str, weight: int) -> None:
         """A tenant's share beside the others of the queue, 1 by default: a whole number of at least 1."""
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= LARGEST_WEIGHT:

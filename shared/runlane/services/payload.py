@@ -92,11 +92,14 @@ def _dump(task: AnyTask, adapter: TypeAdapter[Any], value: Any) -> bytes:
 
 
 def _python_faults(adapter: TypeAdapter[Any], value: Any, error: Exception | None) -> list[dict[str, str]]:
-    try:
-        faults = list(json_faults(adapter.dump_python(value, mode="json", by_alias=True, warnings=False)))
-    except (PydanticSerializationError, UnicodeError) as failure:
-        error, faults = failure, []
-    return faults or ([] if error is None else [{"path": "", "message": str(error)}])
+    """Look at both renderings: the JSON one has what serializers made, the Python one has the numbers that became null."""
+    for mode in ("json", "python"):
+        try:
+            if faults := list(json_faults(adapter.dump_python(value, mode=mode, by_alias=True, warnings=False))):
+                return faults
+        except (PydanticSerializationError, UnicodeError) as failure:
+            error = failure
+    return [] if error is None else [{"path": "", "message": str(error)}]
 
 
 def _render_result(value: Any) -> bytes:
