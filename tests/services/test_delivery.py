@@ -106,6 +106,7 @@ def test_a_handlers_exception_is_the_runs_business(bench: Bench) -> None:
     assert settled.failure is not None
     assert (settled.failure.code, settled.failure.message) == ("handler_error", "no")
     assert "raise RuntimeError" in (settled.failure.traceback or "")
+    assert "attempt.py" not in (settled.failure.traceback or "")
 
 
 def test_the_last_attempt_and_a_hopeless_one_end_failed(bench: Bench) -> None:
@@ -197,7 +198,7 @@ def test_an_expired_lease_is_recovered_in_place(bench: Bench) -> None:
     ]
 
 
-def test_what_a_settlement_sets_free_is_published_and_gone_on_with(bench: Bench) -> None:
+def test_what_a_settlement_sets_free_is_gone_on_with_and_nobody_is_woken_for_it(bench: Bench) -> None:
     first, second, third = (claimed("quick", str(number)) for number in range(3))
     following = {first.run_id: second.run_id, second.run_id: third.run_id}
 
@@ -209,8 +210,20 @@ def test_what_a_settlement_sets_free_is_published_and_gone_on_with(bench: Bench)
     bench.deliveries.oldest += [ClaimBatch((second,)), ClaimBatch((third,))]
     assert delivered(bench, first).keys() == {first.run_id, second.run_id, third.run_id}
     assert bench.deliveries.calls == ["claim", "settle", "oldest", "settle", "oldest", "settle"]
-    assert bench.storage.triggers.calls == ["marked", "marked"]
     assert bench.deliveries.limits == [10, 10]
+    assert not bench.transport.published
+
+
+def test_what_is_not_taken_here_is_published_and_marked(bench: Bench) -> None:
+    mine, others, later = claimed("quick", "1"), Wakeup(run_id(), "main"), Wakeup(run_id(), "main", delay=timedelta(seconds=9), hint=True)
+    answers = [(Wakeup(mine.run_id, "main"), others, later), ()]
+    bench.deliveries.on_settle = lambda settlements: SettleBatch(
+        tuple(SettledRun(one.run_id, Status.SUCCEEDED) for one in settlements), (), answers.pop(0)
+    )
+    bench.deliveries.oldest.append(ClaimBatch((mine,)))
+    delivered(bench, claimed("quick", "1"))
+    assert bench.transport.published == [others, later]
+    assert [result.run_id for result in bench.storage.triggers.marked] == [others.run_id]
 
 
 def test_going_on_can_be_switched_off() -> None:

@@ -162,7 +162,15 @@ def _ended_by(attempt: Attempt, error: BaseException) -> AttemptEnd:
         return attempt.timed_out()
     if isinstance(error, Cancelled) and attempt.cancellation_requested:
         return Released(ZERO, "cancelled")
-    return Raised(error)
+    return Raised(_without_own_frames(error))
+
+
+def _without_own_frames(error: BaseException) -> BaseException:
+    """The application's part of the traceback, which is what its reader wants; all of it if there is none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)
 
 
 def _never_fits(attempt: Attempt) -> NotStarted:

@@ -47,6 +47,7 @@ class Batch:
         self._finished = FinishedAttempts()
         self._early = EarlyWakeups()
         self._grace = min(budget.margin * GRACE_SHARE, LONGEST_GRACE)
+        self._outgoing: list[Wakeup] = []
         self._is_fresh = False
         self._goes_on = False
         self._has_settled = False
@@ -54,11 +55,13 @@ class Batch:
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
         self._claim(list(self._queues_by_run))
+        self._send()
         while self._open or self._early:
             self._wait()
             self._settle(self._finished.take())
             self._claim_early()
             self._continue_inline()
+            self._send()
             if self._watch_time():
                 return
 
@@ -95,6 +98,13 @@ class Batch:
             claimed = 0
         self._goes_on = claimed >= room
 
+    def _send(self) -> None:
+        """Publish what was set free, but for what this process has taken itself: nobody need be woken for that."""
+        if self._outgoing:
+            wakeups = [wakeup for wakeup in self._outgoing if wakeup.run_id not in self._open]
+            self._outgoing.clear()
+            self._worker.publisher.publish(wakeups)
+
     def _may_go_on(self) -> bool:
         now = self._worker.clock.monotonic()
         return (
@@ -111,8 +121,8 @@ class Batch:
         self._start(batch.claims, claimed_at)
         at_once = [recover(lease, self._worker.tasks) for lease in batch.expired if not self._worker.heartbeat.holds(lease.run_id)]
         at_once += [_not_known(run) for run in batch.claims if run.task not in self._worker.tasks]
-        wakeups = [*batch.wakeups, *self._refused(batch.refusals)]
-        self._worker.publisher.publish(wakeups)
+        self._outgoing += batch.wakeups
+        self._outgoing += self._refused(batch.refusals)
         self._conclude(at_once)
         return len(batch.claims)
 
@@ -193,9 +203,10 @@ class Batch:
 
     def _conclude(self, settlements: Sequence[Settlement]) -> None:
         if settlements:
-            report = self._worker.settler.settle(settlements)
+            report = self._worker.settler.write(settlements)
             self.failed.update(report.unsettled)
-            self._goes_on = self._goes_on or report.handed_over
+            self._outgoing += report.wakeups
+            self._goes_on = self._goes_on or any(not wakeup.hint for wakeup in report.wakeups)
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         self._worker.heartbeat.drop(attempts)
@@ -239,6 +250,7 @@ class Batch:
         for attempt in waiting:
             self._worker.pipeline.conclude(attempt, NotStarted(ZERO, "out_of_time"))
         self._settle(waiting)
+        self._send()
 
     def _leave(self, hung: Sequence[Attempt]) -> bool:
         if self._worker.exit_process is not None:

@@ -1,4 +1,4 @@
-"""Outcomes of a group of attempts into storage, then the wakeups that they set free onto the transport."""
+"""Outcomes of a group of attempts into storage; what they set free comes back as wakeups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.domain.errors import UnavailableError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.clock import Clock
-from runlane.ports.stores import DeliveryStore, SettleBatch
+from runlane.ports.stores import DeliveryStore, SettleBatch, Wakeup
 from runlane.ports.telemetry import Telemetry
 from runlane.services.publish import Publisher
 
@@ -20,9 +20,9 @@ PATIENCE = (0.1, 0.4, 1.0)
 
 @dataclass(slots=True)
 class SettleReport:
-    """`handed_over`: a run was given the capacity that these gave back. `unsettled`: nothing could be written."""
+    """`wakeups` are still to be published. `unsettled`: nothing could be written."""
 
-    handed_over: bool = False
+    wakeups: list[Wakeup] = field(default_factory=list)
     unsettled: list[RunId] = field(default_factory=list)
 
 
@@ -34,7 +34,13 @@ class Settler:
         self._telemetry = telemetry
 
     def settle(self, settlements: Sequence[Settlement]) -> SettleReport:
-        """Write them in one transaction and publish. A group that cannot be written is tried one by one; never raises for that."""
+        """Write them in one transaction, then publish. Never raises for what cannot be written."""
+        report = self.write(settlements)
+        self._publisher.publish(report.wakeups)
+        return report
+
+    def write(self, settlements: Sequence[Settlement]) -> SettleReport:
+        """Only write them; a group that storage chokes on is tried one by one."""
         report = SettleReport()
         if settlements:
             self._write(settlements, report)
@@ -47,8 +53,7 @@ class Settler:
             self._divide(settlements, report, error)
             return
         self._tell(settlements, batch)
-        report.handed_over |= any(not wakeup.hint for wakeup in batch.wakeups)
-        self._publisher.publish(batch.wakeups)
+        report.wakeups += batch.wakeups
 
     def _patiently(self, settlements: Sequence[Settlement]) -> SettleBatch:
         for pause in PATIENCE:
