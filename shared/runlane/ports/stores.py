@@ -219,6 +219,12 @@ class DeliveryStore(Protocol):
         """Write outcomes, events, freed capacity and the next dispatch rows in one transaction and one round trip."""
         ...
 
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
+    ) -> tuple[SettleBatch, ClaimBatch]:
+        """`settle_runs` and `claim_oldest` in one transaction; a run claimed here is not among the wakeups, which are the claim's."""
+        ...
+
 
 class MaintenanceStore(Protocol):
     """Repair, one bounded step a call. Each is safe when run twice at once."""

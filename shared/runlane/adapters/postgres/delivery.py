@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import claim_batch, encode_settlements, settle_batch
+from runlane.adapters.postgres.rows import SETTLE_EFFECTS, as_effect, claim_batch, encode_settlements, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
@@ -34,6 +35,14 @@ class PostgresDeliveryStore:
 
     def settle_runs(self, settlements: Sequence[Settlement]) -> SettleBatch:
         return settle_batch(self._session.run("settle_runs", {"settlements": encode_settlements(settlements)}))
+
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
+    ) -> tuple[SettleBatch, ClaimBatch]:
+        asked = {"queues": list(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        rows = self._session.run("settle_and_claim", {"settlements": encode_settlements(settlements), **asked})
+        settled = settle_batch([as_effect(row) for row in rows if row[0] in SETTLE_EFFECTS])
+        return replace(settled, wakeups=()), claim_batch(rows)
 
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
         rows = self._heartbeat_session.run(statement, {"ids": list(leases), "tokens": list(leases.values()), **extra})

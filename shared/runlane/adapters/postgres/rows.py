@@ -159,6 +159,15 @@ def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:
     return ClaimBatch(tuple(claims), tuple(refusals), tuple(expired), tuple(sent))
 
 
+# Wakeups stay with the claims: one that both halves could name is told once.
+SETTLE_EFFECTS = frozenset({"settled", "hint", "refused"})
+
+
+def as_effect(row: tuple[Any, ...]) -> Effect:
+    """The effect that stands in a claim row."""
+    return (row[0], 0, row[1], row[16], row[4], row[9], row[10], row[11], row[17], None)
+
+
 def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
     _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at, trace, meta, _, _ = row
     return ClaimedRun(

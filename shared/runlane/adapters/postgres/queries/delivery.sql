@@ -22,3 +22,9 @@ FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) i(id, token) JOIN {schema}.leas
 -- name: settle_runs
 -- Outcomes, events, freed capacity and the next dispatch rows.
 SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json);
+
+-- name: settle_and_claim
+-- The same, and leases for the oldest unclaimed dispatch rows.
+SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
+       trace, meta, verdict, due_in
+FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
