@@ -154,6 +154,14 @@ class FakeDeliveries:
         self.settled.append(list(settlements))
         return answer
 
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
+    ) -> tuple[SettleBatch, ClaimBatch]:
+        settled = self.settle_runs(settlements)
+        self.calls[-1] = "settle and claim"
+        self.limits.append(limit)
+        return settled, self.oldest.pop(0) if self.oldest else ClaimBatch()
+
     @property
     def outcomes(self) -> dict[RunId, Settlement]:
         return {one.run_id: one for group in self.settled for one in group}

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from runlane.domain.outcome import OutcomeKind
+from runlane.domain.outcome import Failure, OutcomeKind
 from runlane.domain.task import task
 from runlane.ports.stores import ClaimBatch
 from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from tests.services.fakes import claimed
 from tests.services.tasks import Bench
-from tests.services.test_delivery import delivered, quick, records
+from tests.services.test_delivery import delivered, quick, quick_async, records
 
 gate = threading.Event()
 
@@ -58,7 +58,12 @@ def fair(payload: int) -> None:
     time.sleep(0.2)
 
 
-TASKS = [quick, hung, hung_briefly, checking, sleeping, long, fair]
+@task("blocking.async", max_attempt_duration="50ms")
+async def blocking_async(payload: int) -> None:
+    gate.wait(10)
+
+
+TASKS = [blocking_async, quick_async, quick, hung, hung_briefly, checking, sleeping, long, fair]
 
 
 class Ended:
@@ -131,6 +136,23 @@ def test_a_worker_whose_every_place_is_held_by_strays_returns_its_messages() -> 
     eventually(lambda: not bench.runlane._worker.pool.is_clogged)
     run = claimed("quick", "1")
     assert delivered(bench, run)[run.run_id].kind == OutcomeKind.SUCCEEDED
+
+
+def test_an_async_handler_that_blocks_the_loop_takes_nobody_along() -> None:
+    ended = Ended()
+    bench = Bench(TASKS, exit_process=ended, deadline_margin="50ms")
+    blocking, waiting = claimed("blocking.async", "1"), claimed("quick.async", "1")
+    outcomes = delivered(bench, blocking, waiting, remaining=lambda: 30)
+    assert (outcomes[blocking.run_id].failure or Failure("", "", "")).code == "timed_out"
+    assert outcomes[waiting.run_id].kind == OutcomeKind.HANDED_BACK
+    assert ended.calls == 1
+
+
+def test_a_run_that_was_handed_back_is_not_taken_again_at_once() -> None:
+    bench = Bench(TASKS, worker_concurrency=1)
+    bench.deliveries.oldest.append(ClaimBatch((claimed("quick", "1"),)))
+    delivered(bench, claimed("fair", "1"), claimed("fair", "1"), remaining=lambda: 0.5)
+    assert "settle and claim" not in bench.deliveries.calls
 
 
 def test_what_cannot_start_any_more_is_handed_back() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -48,6 +49,17 @@ def waiting(payload: int, ctx: Context) -> Any:
     return ctx.release("10m", reason="not ready")
 
 
+class Odd(Exception):
+    @property
+    def __cause__(self) -> BaseException:  # type: ignore[override]
+        raise ValueError("odd")
+
+
+@task("odd")
+def odd(payload: int) -> None:
+    raise Odd
+
+
 @task("exiting")
 def exiting(payload: int) -> None:
     raise SystemExit(3)
@@ -62,7 +74,7 @@ def wrong(payload: int) -> object:
     return object()
 
 
-TASKS = [quick, quick_async, broken, hopeless, waiting, exiting, order, wrong]
+TASKS = [quick, quick_async, broken, hopeless, waiting, exiting, odd, order, wrong]
 
 
 @pytest.fixture
@@ -90,7 +102,7 @@ def test_a_batch_of_quick_attempts_is_one_claim_and_one_settlement(bench: Bench)
     runs = [claimed("quick", str(number)) for number in range(10)]
     outcomes = delivered(bench, *runs)
     assert [outcomes[run.run_id].result for run in runs] == [str(number) for number in range(10)]
-    assert bench.deliveries.calls == ["claim", "settle", "oldest"]
+    assert bench.deliveries.calls == ["claim", "settle and claim"]
     assert bench.storage.triggers.calls == []
 
 
@@ -117,6 +129,10 @@ def test_the_last_attempt_and_a_hopeless_one_end_failed(bench: Bench) -> None:
 def test_a_handler_that_exits_takes_nobody_along(bench: Bench) -> None:
     assert only(bench, claimed("exiting", "1")).kind == OutcomeKind.RETRY
     assert only(bench, claimed("quick", "1")).kind == OutcomeKind.SUCCEEDED
+
+
+def test_a_failure_that_cannot_be_described_is_settled_all_the_same(bench: Bench) -> None:
+    assert only(bench, claimed("odd", "1")).kind == OutcomeKind.RETRY
 
 
 def test_a_release_waits_without_failing(bench: Bench) -> None:
@@ -198,29 +214,25 @@ def test_an_expired_lease_is_recovered_in_place(bench: Bench) -> None:
     ]
 
 
-def test_what_a_settlement_sets_free_is_gone_on_with_and_nobody_is_woken_for_it(bench: Bench) -> None:
+def test_a_hand_over_is_one_round_trip_and_wakes_nobody(bench: Bench) -> None:
     first, second, third = (claimed("quick", str(number)) for number in range(3))
-    following = {first.run_id: second.run_id, second.run_id: third.run_id}
-
-    def hand_over(settlements: Sequence[Settlement]) -> SettleBatch:
-        wakeups = tuple(Wakeup(following[one.run_id], "main") for one in settlements if one.run_id in following)
-        return SettleBatch(tuple(SettledRun(one.run_id, Status.SUCCEEDED) for one in settlements), (), wakeups)
-
-    bench.deliveries.on_settle = hand_over
     bench.deliveries.oldest += [ClaimBatch((second,)), ClaimBatch((third,))]
     assert delivered(bench, first).keys() == {first.run_id, second.run_id, third.run_id}
-    assert bench.deliveries.calls == ["claim", "settle", "oldest", "settle", "oldest", "settle"]
-    assert bench.deliveries.limits == [10, 10]
+    assert bench.deliveries.calls == ["claim", "settle and claim", "settle and claim", "settle and claim"]
+    assert bench.deliveries.limits == [10, 10, 10]
     assert not bench.transport.published
+
+
+def test_a_retry_that_is_due_at_once_may_be_gone_on_with(bench: Bench) -> None:
+    run = claimed("broken", "1")
+    bench.deliveries.oldest.append(ClaimBatch((replace(run, token="next", failures=1),)))
+    delivered(bench, run)
+    assert [one.token for group in bench.deliveries.settled for one in group] == ["token", "next"]
 
 
 def test_what_is_not_taken_here_is_published_and_marked(bench: Bench) -> None:
     mine, others, later = claimed("quick", "1"), Wakeup(run_id(), "main"), Wakeup(run_id(), "main", delay=timedelta(seconds=9), hint=True)
-    answers = [(Wakeup(mine.run_id, "main"), others, later), ()]
-    bench.deliveries.on_settle = lambda settlements: SettleBatch(
-        tuple(SettledRun(one.run_id, Status.SUCCEEDED) for one in settlements), (), answers.pop(0)
-    )
-    bench.deliveries.oldest.append(ClaimBatch((mine,)))
+    bench.deliveries.oldest.append(ClaimBatch((mine,), wakeups=(others, later)))
     delivered(bench, claimed("quick", "1"))
     assert bench.transport.published == [others, later]
     assert [result.run_id for result in bench.storage.triggers.marked] == [others.run_id]

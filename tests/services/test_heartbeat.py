@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -139,7 +138,7 @@ def test_the_thread_survives_trouble_and_ends_with_the_last_lease(store: FakeDel
     eventually(lambda: len(store.calls) > 3)
     assert len(telemetry.named("heartbeat.failed")) == 1
     beats.drop([mine])
-    eventually(lambda: all(thread.name != "runlane-heartbeat" for thread in threading.enumerate()))
+    eventually(lambda: not beats._is_beating)
 
 
 def eventually(claim: Callable[[], bool], seconds: float = 3) -> None:

@@ -113,7 +113,11 @@ class Pipeline:
         self.conclude(attempt, end)
 
     def conclude(self, attempt: Attempt, end: AttemptEnd) -> None:
-        attempt.settlement = self.decide(attempt, end)
+        try:
+            attempt.settlement = self.decide(attempt, end)
+        except Exception as error:  # An exception so odd that it cannot be described; its run must be settled all the same.
+            described = RuntimeError(f"the attempt's failure cannot be described: {type(error).__name__}")
+            attempt.settlement = self.decide(attempt, Raised(described))
 
     def decide(self, attempt: Attempt, end: AttemptEnd) -> Settlement:
         """What is written for this end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
@@ -18,10 +18,11 @@ from runlane.services.budget import TimeBudget
 from runlane.services.early import LONGEST, EarlyWakeups
 from runlane.services.finished import FinishedAttempts
 from runlane.services.recovery import recover
+from runlane.services.settle import NextClaim
 from runlane.services.worker import Worker
 
-RAMP = 0.002
-"""Seconds in which one thread must get through `QUICK` attempts, or more threads are called."""
+RAMP = 0.001
+"""Seconds in which `QUICK` attempts must end, or more threads are called."""
 QUICK = 4
 LINGER = 0.002
 """Seconds to wait for others to end once one has, so that they share a transaction."""
@@ -32,8 +33,6 @@ GRACE_SHARE = 0.4
 LONGEST_GRACE = 2.0
 UNKNOWN_DELAY = timedelta(seconds=30)
 LONGEST_HINT = timedelta(minutes=15)
-
-Claim = Callable[[], ClaimBatch]
 
 
 class Batch:
@@ -47,21 +46,16 @@ class Batch:
         self._finished = FinishedAttempts()
         self._early = EarlyWakeups()
         self._grace = min(budget.margin * GRACE_SHARE, LONGEST_GRACE)
-        self._outgoing: list[Wakeup] = []
         self._is_fresh = False
-        self._goes_on = False
-        self._has_settled = False
+        self._is_closing = False
 
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
         self._claim(list(self._queues_by_run))
-        self._send()
         while self._open or self._early:
             self._wait()
             self._settle(self._finished.take())
             self._claim_early()
-            self._continue_inline()
-            self._send()
             if self._watch_time():
                 return
 
@@ -74,57 +68,28 @@ class Batch:
 
     def _claim(self, run_ids: Sequence[RunId]) -> None:
         settings = self._worker.settings
+        # Read before the claim: leases are at least as fresh as it says.
+        claimed_at = self._worker.clock.monotonic()
         try:
-            self._accept_from(lambda: self._worker.store.claim_runs(run_ids, lease_for=settings.lease_for, worker=settings.name))
+            batch = self._worker.store.claim_runs(run_ids, lease_for=settings.lease_for, worker=settings.name)
         except Exception as error:  # The border around a record: it fails, comes again, and its run is safe in storage.
             self.failed.update(run_ids)
             self._worker.telemetry.emit("claim.failed", count=len(run_ids), error=repr(error))
+        else:
+            self._accept(batch, claimed_at)
 
     def _claim_early(self) -> None:
         if self._early and (due := self._early.pop_due(self._worker.clock.monotonic())):
             self._claim(due)
 
-    def _continue_inline(self) -> None:
-        settings = self._worker.settings
-        room = settings.concurrency - len(self._open)
-        if not self._goes_on or room <= 0 or not self._may_go_on():
-            return
-        try:
-            claimed = self._accept_from(
-                lambda: self._worker.store.claim_oldest(settings.queues, limit=room, lease_for=settings.lease_for, worker=settings.name)
-            )
-        except Exception as error:  # What was not claimed here is claimed by its own wakeup.
-            self._worker.telemetry.emit("claim.failed", count=0, error=repr(error))
-            claimed = 0
-        self._goes_on = claimed >= room
-
-    def _send(self) -> None:
-        """Publish what was set free, but for what this process has taken itself: nobody need be woken for that."""
-        if self._outgoing:
-            wakeups = [wakeup for wakeup in self._outgoing if wakeup.run_id not in self._open]
-            self._outgoing.clear()
-            self._worker.publisher.publish(wakeups)
-
-    def _may_go_on(self) -> bool:
-        now = self._worker.clock.monotonic()
-        return (
-            now < self.budget.started_at + self._worker.settings.continue_inline_for
-            and self.budget.fits(None, now)
-            and not any(attempt.interrupted for attempt in self._open.values())
-            and not self._worker.pool.is_clogged
-        )
-
-    def _accept_from(self, claim: Claim) -> int:
-        # Read before the claim: leases are at least as fresh as it says.
-        claimed_at = self._worker.clock.monotonic()
-        batch = claim()
+    def _accept(self, batch: ClaimBatch, claimed_at: float) -> None:
+        tasks, holds = self._worker.tasks, self._worker.heartbeat.holds
         self._start(batch.claims, claimed_at)
-        at_once = [recover(lease, self._worker.tasks) for lease in batch.expired if not self._worker.heartbeat.holds(lease.run_id)]
-        at_once += [_not_known(run) for run in batch.claims if run.task not in self._worker.tasks]
-        self._outgoing += batch.wakeups
-        self._outgoing += self._refused(batch.refusals)
-        self._conclude(at_once)
-        return len(batch.claims)
+        settlements = [recover(lease, tasks) for lease in batch.expired if not holds(lease.run_id)]
+        settlements += [_not_known(run) for run in batch.claims if run.task not in tasks]
+        hints = self._refused(batch.refusals)
+        self._worker.publisher.publish([*batch.wakeups, *hints])
+        self.failed.update(self._worker.settler.settle(settlements).unsettled)
 
     def _start(self, claims: Sequence[ClaimedRun], claimed_at: float) -> None:
         tasks, clock = self._worker.tasks, self._worker.clock
@@ -167,13 +132,15 @@ class Batch:
             self._finished.wait_for_all(LINGER)
 
     def _ramp_up(self) -> None:
-        done = 0
+        """Call more threads, twice as many each time, while attempts wait and those under way do not get through quickly."""
+        done, more = 0, 1
         while not self._finished.are_all and done < GROUP:
             self._finished.wait_for_all(RAMP)
             before, done = done, len(self._finished)
             if done - before < QUICK and not self._finished.are_all:
-                self._worker.pool.widen()
-                return
+                if not self._worker.pool.widen(more):
+                    return
+                more *= 2
 
     def _patience(self) -> float:
         """Seconds until the next thing that is not the end of an attempt."""
@@ -194,19 +161,35 @@ class Batch:
     # Settling
 
     def _settle(self, attempts: Sequence[Attempt]) -> None:
+        """Write what has ended, give the freed capacity on, and go on with the oldest dispatch rows in the same transaction."""
         if not attempts:
             return
-        self._conclude([attempt.settlement for attempt in attempts if attempt.settlement is not None])
+        # Going on after a hand-back would take the same run again, as it is the oldest.
+        self._is_closing = self._is_closing or any(_is_handed_back(attempt) for attempt in attempts)
+        began_at = self._worker.clock.monotonic()
+        settlements = [attempt.settlement for attempt in attempts if attempt.settlement is not None]
+        report = self._worker.settler.write(settlements, self._next_claim(len(attempts), began_at))
+        self.failed.update(report.unsettled)
         self._forget(attempts)
-        self._goes_on = self._goes_on or not self._has_settled
-        self._has_settled = True
+        if report.claimed is not None:
+            self._accept(report.claimed, began_at)
+        self._worker.publisher.publish(report.wakeups)
 
-    def _conclude(self, settlements: Sequence[Settlement]) -> None:
-        if settlements:
-            report = self._worker.settler.write(settlements)
-            self.failed.update(report.unsettled)
-            self._outgoing += report.wakeups
-            self._goes_on = self._goes_on or any(not wakeup.hint for wakeup in report.wakeups)
+    def _next_claim(self, freed: int, now: float) -> NextClaim | None:
+        settings = self._worker.settings
+        room = settings.concurrency - len(self._open) + freed
+        if room <= 0 or not self._may_go_on(now):
+            return None
+        return NextClaim(settings.queues, room, settings.lease_for, settings.name)
+
+    def _may_go_on(self, now: float) -> bool:
+        return (
+            not self._is_closing
+            and now < self.budget.started_at + self._worker.settings.continue_inline_for
+            and self.budget.fits(None, now)
+            and not any(attempt.interrupted for attempt in self._open.values())
+            and not self._worker.pool.is_clogged
+        )
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         self._worker.heartbeat.drop(attempts)
@@ -224,7 +207,7 @@ class Batch:
         self._keep_leases(now)
         self._interrupt(now)
         hung = self._hung(now)
-        if now >= self.budget.end or self._worker.pool.is_clogged or (hung and self._worker.pool.is_full):
+        if now >= self.budget.end or self._worker.pool.is_clogged or hung:
             self._hand_back()
         # Whatever else is still open or held is waited for first.
         return len(hung) == len(self._open) > 0 and not self._early and self._leave(hung)
@@ -250,7 +233,6 @@ class Batch:
         for attempt in waiting:
             self._worker.pipeline.conclude(attempt, NotStarted(ZERO, "out_of_time"))
         self._settle(waiting)
-        self._send()
 
     def _leave(self, hung: Sequence[Attempt]) -> bool:
         if self._worker.exit_process is not None:
@@ -288,6 +270,10 @@ class Batch:
 def _not_known(run: ClaimedRun) -> Settlement:
     """An older deployment knows no such task; a newer worker will."""
     return Settlement(run.run_id, run.token, OutcomeKind.HANDED_BACK, delay=UNKNOWN_DELAY, reason="task_unknown")
+
+
+def _is_handed_back(attempt: Attempt) -> bool:
+    return attempt.settlement is not None and attempt.settlement.kind is OutcomeKind.HANDED_BACK
 
 
 def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:

@@ -59,7 +59,7 @@ class Delivery:
         return {message_id: trouble for message_id, wakeup in wakeups.items() if wakeup.run_id in batch.failed}
 
     def _tell(self, message_id: str, error: RunlaneError) -> None:
-        self._worker.telemetry.emit("delivery.failed", message_id=message_id, error=error.code, message=error.message)
+        self._worker.telemetry.emit("delivery.failed", message_id=message_id, error=error.code, detail=error.message)
         for observer in self._observers:
             try:
                 observer(message_id, error)

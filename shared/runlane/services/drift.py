@@ -30,7 +30,7 @@ class DriftWatch:
         self._has_looked = True
         found = tuple(filter(None, (self._difference(queue, stored.get(queue.name)) for queue in self._queues)))
         for difference in found:
-            self._telemetry.emit("queue.drift", message=difference)
+            self._telemetry.emit("queue.drift", detail=difference)
         return found
 
     def _difference(self, code: Queue, stored: Queue | None) -> str | None:

@@ -27,6 +27,8 @@ class AttemptPool:
         self._lock = Lock()
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._loop = HandlerLoop(self)
+        self._at_loop: set[Attempt] = set()
+        """Given to the loop and not begun: a handler that blocks the loop keeps them waiting."""
         self._threads = 0
         self._idle = 0
         self._busy = 0
@@ -37,19 +39,17 @@ class AttemptPool:
         """Whether strays hold every place, so that nothing can start."""
         return self.strays >= self.size
 
-    @property
-    def is_full(self) -> bool:
-        return self._busy >= self.size
-
     def submit(self, attempts: Iterable[Attempt]) -> None:
         with self._lock:
             self._waiting.extend(attempts)
             self._call(1)
 
-    def widen(self) -> None:
-        """Let every waiting attempt start that there is a place for."""
+    def widen(self, threads: int) -> bool:
+        """Call up to so many more threads for the attempts that wait; whether still more could be of use."""
         with self._lock:
-            self._call(min(len(self._waiting), self.size - self._busy))
+            room = min(len(self._waiting), self.size - self._busy)
+            self._call(min(room, threads))
+        return room > threads
 
     def withdraw(self, batch: object) -> list[Attempt]:
         """Take back a batch's attempts that have not started."""
@@ -57,7 +57,9 @@ class AttemptPool:
             mine = [attempt for attempt in self._waiting if attempt.batch is batch]
             for attempt in mine:
                 self._waiting.remove(attempt)
-        return mine
+            stuck = [attempt for attempt in self._at_loop if attempt.batch is batch]
+            self._at_loop.difference_update(stuck)
+        return mine + stuck
 
     def interrupt(self, attempt: Attempt) -> None:
         """Tell an attempt that its time is up: an `async` one is cancelled, another learns of it from its context."""
@@ -79,13 +81,16 @@ class AttemptPool:
         self._loop.close()
 
     async def execute_async(self, attempt: Attempt) -> None:
-        try:
+        with self._lock:
+            is_mine = attempt in self._at_loop
+            self._at_loop.discard(attempt)
+        if is_mine:
             await self._pipeline.execute_async(attempt)
-        finally:
-            with self._lock:
-                self._busy -= 1
-                if self._waiting:
-                    self._call(1)
+        with self._lock:
+            self._busy -= 1
+            if self._waiting:
+                self._call(1)
+        if is_mine:
             attempt.batch.finish(attempt)
 
     def _call(self, wanted: int) -> None:
@@ -118,7 +123,10 @@ class AttemptPool:
             self._busy -= freed
             if self._waiting and self._busy < self.size:
                 self._busy += 1
-                return self._waiting.popleft()
+                attempt = self._waiting.popleft()
+                if attempt.task.is_async:
+                    self._at_loop.add(attempt)
+                return attempt
             self._idle += 1
             if self._closed:
                 self._idle -= 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from runlane.domain.errors import UnavailableError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.clock import Clock
-from runlane.ports.stores import DeliveryStore, SettleBatch, Wakeup
+from runlane.ports.stores import ClaimBatch, DeliveryStore, SettleBatch, Wakeup
 from runlane.ports.telemetry import Telemetry
 from runlane.services.publish import Publisher
 
@@ -18,10 +19,21 @@ PATIENCE = (0.1, 0.4, 1.0)
 """Seconds before each further try when storage is out of reach: an outcome is worth waiting for."""
 
 
+@dataclass(frozen=True, slots=True)
+class NextClaim:
+    """What to go on with in the transaction that settles: up to `limit` of these queues' oldest dispatch rows."""
+
+    queues: Collection[str]
+    limit: int
+    lease_for: timedelta
+    worker: str
+
+
 @dataclass(slots=True)
 class SettleReport:
-    """`wakeups` are still to be published. `unsettled`: nothing could be written."""
+    """`wakeups` are still to be published. `unsettled`: nothing could be written. `claimed`: set if there was something to go on with."""
 
+    claimed: ClaimBatch | None = None
     wakeups: list[Wakeup] = field(default_factory=list)
     unsettled: list[RunId] = field(default_factory=list)
 
@@ -39,34 +51,39 @@ class Settler:
         self._publisher.publish(report.wakeups)
         return report
 
-    def write(self, settlements: Sequence[Settlement]) -> SettleReport:
-        """Only write them; a group that storage chokes on is tried one by one."""
+    def write(self, settlements: Sequence[Settlement], then: NextClaim | None = None) -> SettleReport:
+        """Only write them, and claim what to go on with; a group that storage chokes on is tried one by one, without a claim."""
         report = SettleReport()
         if settlements:
-            self._write(settlements, report)
+            self._write(settlements, then, report)
         return report
 
-    def _write(self, settlements: Sequence[Settlement], report: SettleReport) -> None:
+    def _write(self, settlements: Sequence[Settlement], then: NextClaim | None, report: SettleReport) -> None:
         try:
-            batch = self._patiently(settlements)
+            batch, report.claimed = self._patiently(settlements, then)
         except Exception as error:  # The border around one record: its trouble must not take its neighbours along.
             self._divide(settlements, report, error)
             return
         self._tell(settlements, batch)
         report.wakeups += batch.wakeups
 
-    def _patiently(self, settlements: Sequence[Settlement]) -> SettleBatch:
+    def _patiently(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:
         for pause in PATIENCE:
             try:
-                return self._store.settle_runs(settlements)
+                return self._once(settlements, then)
             except UnavailableError:
                 self._clock.sleep(pause)
-        return self._store.settle_runs(settlements)
+        return self._once(settlements, then)
+
+    def _once(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:
+        if then is None:
+            return self._store.settle_runs(settlements), None
+        return self._store.settle_and_claim(settlements, then.queues, limit=then.limit, lease_for=then.lease_for, worker=then.worker)
 
     def _divide(self, settlements: Sequence[Settlement], report: SettleReport, error: Exception) -> None:
         if len(settlements) > 1 and not isinstance(error, UnavailableError):
             for settlement in settlements:
-                self._write([settlement], report)
+                self._write([settlement], None, report)
             return
         report.unsettled += [settlement.run_id for settlement in settlements]
         self._telemetry.emit("settle.failed", run_ids=report.unsettled, error=repr(error))
@@ -84,5 +101,5 @@ class Settler:
                     kind=settlement.kind,
                     code=failure.code,
                     type=failure.type,
-                    message=failure.message,
+                    detail=failure.message,
                 )
