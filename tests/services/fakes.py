@@ -221,7 +221,7 @@ class FakeQueues:
         return self.policies
 
     def write_policies(self, queues: Sequence[Queue], *, actor: str | None) -> tuple[tuple[str, ...], tuple[Wakeup, ...]]:
-        raise NotImplementedError
+        return tuple(queue.name for queue in queues), self.wakeups
 
     def stats(self, queues: Collection[str] | None = None) -> tuple[QueueStats, ...]:
         self.asked.append(queues)

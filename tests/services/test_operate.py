@@ -122,6 +122,12 @@ def test_resuming_publishes(bench: Bench) -> None:
     assert bench.runlane.queues.resume("main") == 2
 
 
+def test_putting_policies_in_force_publishes_what_raised_limits_give_out(bench: Bench) -> None:
+    bench.storage.queues.wakeups = (Wakeup(run_id(), "main"),)
+    assert bench.runlane.queues.put_in_force(actor="me") == ("main",)
+    assert len(bench.transport.published) == 1
+
+
 def test_an_idempotency_key_is_reset_by_task_and_key(bench: Bench) -> None:
     assert bench.runlane.idempotency_keys.reset(ship, "k")
     assert not bench.runlane.idempotency_keys.reset("orders.ship", "other")

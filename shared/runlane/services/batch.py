@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
-from math import inf
 from threading import Thread
 
 from runlane.domain.durations import ZERO
@@ -17,20 +15,12 @@ from runlane.services.attempt import Attempt
 from runlane.services.budget import TimeBudget
 from runlane.services.early import LONGEST, EarlyWakeups
 from runlane.services.finished import FinishedAttempts
+from runlane.services.overtime import Overtime, settle_stray
 from runlane.services.recovery import recover
 from runlane.services.settle import NextClaim
+from runlane.services.watch import Watch
 from runlane.services.worker import Worker
 
-RAMP = 0.001
-"""Seconds in which `QUICK` attempts must end, or more threads are called."""
-QUICK = 4
-LINGER = 0.002
-"""Seconds to wait for others to end once one has, so that they share a transaction."""
-GROUP = 200
-"""The most attempts that are waited for before settling."""
-GRACE_SHARE = 0.4
-"""Of the margin: for attempts to notice their deadline, and again for the last transaction."""
-LONGEST_GRACE = 2.0
 UNKNOWN_DELAY = timedelta(seconds=30)
 LONGEST_HINT = timedelta(minutes=15)
 
@@ -45,15 +35,15 @@ class Batch:
         self._open: dict[RunId, Attempt] = {}
         self._finished = FinishedAttempts()
         self._early = EarlyWakeups()
-        self._grace = min(budget.margin * GRACE_SHARE, LONGEST_GRACE)
-        self._is_fresh = False
+        self._watch = Watch(worker, budget, self._open, self._finished, self._early)
+        self._overtime = Overtime(worker, budget, self._open)
         self._is_closing = False
 
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
         self._claim(list(self._queues_by_run))
         while self._open or self._early:
-            self._wait()
+            self._watch.wait()
             self._settle(self._finished.take())
             self._claim_early()
             if self._watch_time():
@@ -62,7 +52,7 @@ class Batch:
     def finish(self, attempt: Attempt) -> None:
         """Called by the thread that ran it."""
         if not self._finished.add(attempt):
-            Thread(target=self._settle_stray, args=(attempt,), name="runlane-stray", daemon=True).start()
+            Thread(target=settle_stray, args=(self._worker, attempt), name="runlane-stray", daemon=True).start()
 
     # Claiming
 
@@ -100,7 +90,7 @@ class Batch:
         self._finished.open_count = len(self._open)
         self._worker.heartbeat.hold(attempts)
         self._worker.pool.submit(attempts)
-        self._is_fresh = True
+        self._watch.has_news = True
 
     def _refused(self, refusals: Sequence[Refusal]) -> list[Wakeup]:
         """Hold what is due in a moment; give wakeups that came too early another delay."""
@@ -117,46 +107,6 @@ class Batch:
                 hints.append(Wakeup(refusal.run_id, self._queues_by_run[refusal.run_id], delay=refusal.due_in, hint=True))
         self._worker.telemetry.emit("claim.refused", reasons=Counter(refusal.reason for refusal in refusals))
         return hints
-
-    # Waiting
-
-    def _wait(self) -> None:
-        """Until a group has ended, or until something else is due."""
-        self._finished.quiet()
-        if self._is_fresh:
-            self._is_fresh = False
-            self._ramp_up()
-        if not self._finished:
-            self._finished.wait_for_one(self._patience())
-        if 0 < len(self._finished) < GROUP:
-            self._finished.wait_for_all(LINGER)
-
-    def _ramp_up(self) -> None:
-        """Call more threads, twice as many each time, while attempts wait and those under way do not get through quickly."""
-        done, more = 0, 1
-        while not self._finished.are_all and done < GROUP:
-            self._finished.wait_for_all(RAMP)
-            before, done = done, len(self._finished)
-            if done - before < QUICK and not self._finished.are_all:
-                if not self._worker.pool.widen(more):
-                    return
-                more *= 2
-
-    def _patience(self) -> float:
-        """Seconds until the next thing that is not the end of an attempt."""
-        now = self._worker.clock.monotonic()
-        moments = [now + self._worker.heartbeat.interval, self._early.next_at]
-        moments += [self._moment(attempt, now) for attempt in self._open.values()]
-        return max(0.0, min(moments) - now)
-
-    def _moment(self, attempt: Attempt, now: float) -> float:
-        """When to look at an attempt again."""
-        if attempt.deadline is None:
-            return max(self.budget.end, now + RAMP)
-        if not attempt.interrupted:
-            return attempt.deadline
-        given_up_at = attempt.deadline + self._grace
-        return given_up_at if given_up_at > now else inf
 
     # Settling
 
@@ -205,8 +155,8 @@ class Batch:
             return False
         now = self._worker.clock.monotonic()
         self._keep_leases(now)
-        self._interrupt(now)
-        hung = self._hung(now)
+        self._overtime.interrupt(now)
+        hung = self._overtime.hung(now)
         if now >= self.budget.end or self._worker.pool.is_clogged or hung:
             self._hand_back()
         # Whatever else is still open or held is waited for first.
@@ -217,17 +167,6 @@ class Batch:
         if now - oldest.claimed_at >= self._worker.heartbeat.interval:
             self._worker.heartbeat.ensure_beating()
 
-    def _interrupt(self, now: float) -> None:
-        for attempt in self._open.values():
-            if attempt.deadline is not None and now >= attempt.deadline and not attempt.interrupted:
-                self._worker.pool.interrupt(attempt)
-
-    def _hung(self, now: float) -> list[Attempt]:
-        """The attempts under way, if each has ignored its deadline for the whole grace."""
-        started = [attempt for attempt in self._open.values() if attempt.deadline is not None and attempt.settlement is None]
-        is_hung = all(attempt.interrupted and now >= (attempt.deadline or 0.0) + self._grace for attempt in started)
-        return started if is_hung else []
-
     def _hand_back(self) -> None:
         waiting = self._worker.pool.withdraw(self)
         for attempt in waiting:
@@ -236,20 +175,10 @@ class Batch:
 
     def _leave(self, hung: Sequence[Attempt]) -> bool:
         if self._worker.exit_process is not None:
-            self._settle_last(hung)
+            self._overtime.settle_last(hung)
             self._worker.exit_process()
             return True
         return self._leave_to_themselves(hung)
-
-    def _settle_last(self, hung: Sequence[Attempt]) -> None:
-        """The process's last transaction. It gets a grace at most, and no retry is due before the process has ended."""
-        retries_in = timedelta(seconds=2 * self._grace + 1)
-        settlements = [self._worker.pipeline.decide(attempt, attempt.timed_out()) for attempt in hung]
-        settlements = [_not_before(settlement, retries_in) for settlement in settlements]
-        last = Thread(target=self._worker.settler.settle, args=(settlements,), name="runlane-last", daemon=True)
-        last.start()
-        last.join(self._grace)
-        self._worker.telemetry.emit("worker.exits", run_ids=[attempt.claim.run_id for attempt in hung], is_settled=not last.is_alive())
 
     def _leave_to_themselves(self, hung: Sequence[Attempt]) -> bool:
         """They keep leases and slots until their threads end; True if none has ended after all."""
@@ -261,11 +190,6 @@ class Batch:
         self._worker.telemetry.emit("attempt.strayed", run_ids=[attempt.claim.run_id for attempt in strays])
         return not self._open
 
-    def _settle_stray(self, attempt: Attempt) -> None:
-        self._worker.settler.settle([self._worker.pipeline.decide(attempt, attempt.timed_out())])
-        self._worker.heartbeat.drop([attempt])
-        self._worker.pool.count_strays(-1)
-
 
 def _not_known(run: ClaimedRun) -> Settlement:
     """An older deployment knows no such task; a newer worker will."""
@@ -274,7 +198,3 @@ def _not_known(run: ClaimedRun) -> Settlement:
 
 def _is_handed_back(attempt: Attempt) -> bool:
     return attempt.settlement is not None and attempt.settlement.kind is OutcomeKind.HANDED_BACK
-
-
-def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:
-    return settlement if settlement.delay is None else replace(settlement, delay=max(settlement.delay, delay))

@@ -11,6 +11,9 @@ Remaining = Callable[[], float]
 """Seconds until the process is stopped from outside."""
 
 LARGEST_MARGIN_SHARE = 0.25
+GRACE_SHARE = 0.4
+"""Of the margin: for attempts to notice their deadline, and again for the last transaction."""
+LONGEST_GRACE = 2.0
 
 
 class TimeBudget:
@@ -27,6 +30,11 @@ class TimeBudget:
         self.started_at = clock.monotonic()
         self.margin = min(margin, given * LARGEST_MARGIN_SHARE)
         self.end = self.started_at + given - self.margin
+
+    @property
+    def grace(self) -> float:
+        """Seconds in which an attempt must notice that its deadline has passed."""
+        return min(self.margin * GRACE_SHARE, LONGEST_GRACE)
 
     def fits(self, duration: float | None, now: float) -> bool:
         """Whether an attempt of this length, or else of the margin's, can still be started."""

@@ -1,0 +1,62 @@
+"""Attempts that go on past their deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event, Thread
+
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import Settlement
+from runlane.services.attempt import Attempt
+from runlane.services.budget import TimeBudget
+from runlane.services.worker import Worker
+
+LAST_PUBLISH = 0.25
+"""Seconds for the wakeups of the last transaction: what it set free may start elsewhere while this process still lives."""
+
+
+class Overtime:
+    def __init__(self, worker: Worker, budget: TimeBudget, attempts: Mapping[RunId, Attempt]) -> None:
+        self._worker = worker
+        self._budget = budget
+        self._attempts = attempts
+
+    def interrupt(self, now: float) -> None:
+        for attempt in self._attempts.values():
+            if attempt.deadline is not None and now >= attempt.deadline and not attempt.interrupted:
+                self._worker.pool.interrupt(attempt)
+
+    def hung(self, now: float) -> list[Attempt]:
+        """The attempts under way, if each has ignored its deadline for the whole grace."""
+        started = [attempt for attempt in self._attempts.values() if attempt.deadline is not None and attempt.settlement is None]
+        is_hung = all(attempt.interrupted and now >= (attempt.deadline or 0.0) + self._budget.grace for attempt in started)
+        return started if is_hung else []
+
+    def settle_last(self, hung: Sequence[Attempt]) -> None:
+        """The process's last transaction, as timed out. It gets a grace at most, and no retry is due before the process has ended."""
+        retries_in = timedelta(seconds=2 * self._budget.grace + LAST_PUBLISH + 1)
+        settlements = [_not_before(self._worker.pipeline.decide(attempt, attempt.timed_out()), retries_in) for attempt in hung]
+        is_written = Event()
+        last = Thread(target=self._write, args=(settlements, is_written), name="runlane-last", daemon=True)
+        last.start()
+        if is_written.wait(self._budget.grace):
+            last.join(LAST_PUBLISH)
+        self._worker.telemetry.emit("worker.exits", run_ids=[one.run_id for one in settlements], is_settled=is_written.is_set())
+
+    def _write(self, settlements: Sequence[Settlement], is_written: Event) -> None:
+        report = self._worker.settler.write(settlements)
+        is_written.set()
+        self._worker.publisher.publish(report.wakeups)
+
+
+def settle_stray(worker: Worker, attempt: Attempt) -> None:
+    """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back."""
+    worker.settler.settle([worker.pipeline.decide(attempt, attempt.timed_out())])
+    worker.heartbeat.drop([attempt])
+    worker.pool.count_strays(-1)
+
+
+def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:
+    return settlement if settlement.delay is None else replace(settlement, delay=max(settlement.delay, delay))
