@@ -141,7 +141,7 @@ $$;
 
 CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[]; v_queue int;
+DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[];
 BEGIN
     SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL),
            array_agg(DISTINCT d.queue_id) FILTER (WHERE d.run_id IS NOT NULL)
@@ -160,11 +160,20 @@ BEGIN
         JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
     END IF;
     IF v_ids IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_ids, p_lease, p_worker, v_now);
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, coalesce(v_queues, '{}'), p_lease, p_worker, v_now);
     END IF;
-    FOREACH v_queue IN ARRAY coalesce(v_queues, '{}') LOOP
+END $$;
+
+-- Lease rows, then fill the window of their queues where claims have opened it.
+CREATE FUNCTION {schema}.lease_and_refill_v1(p_ids uuid[], p_queue_ids int[], p_lease interval, p_worker text, p_now timestamptz)
+RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+DECLARE v_queue int;
+BEGIN
+    RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(p_ids, p_lease, p_worker, p_now);
+    FOREACH v_queue IN ARRAY p_queue_ids LOOP
         IF {schema}.has_ready_v1(v_queue) THEN
-            RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queue, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
+            RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queue, p_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
         END IF;
     END LOOP;
 END $$;
@@ -172,14 +181,14 @@ END $$;
 -- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport.
 CREATE FUNCTION {schema}.claim_oldest_v1(p_queues text[], p_limit int, p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_ids uuid[]; v_now timestamptz := clock_timestamp();
+DECLARE v_ids uuid[]; v_queue_ids int[];
 BEGIN
-    SELECT array_agg(x.run_id ORDER BY x.run_id) INTO v_ids
-    FROM (SELECT d.run_id FROM {schema}.queue q CROSS JOIN LATERAL (
+    SELECT array_agg(x.run_id ORDER BY x.run_id), array_agg(DISTINCT x.queue_id) INTO v_ids, v_queue_ids
+    FROM (SELECT d.run_id, q.queue_id FROM {schema}.queue q CROSS JOIN LATERAL (
               SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit
               FOR UPDATE SKIP LOCKED) d
           WHERE q.name = ANY (p_queues) ORDER BY d.dispatch_seq LIMIT p_limit) x;
     IF v_ids IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM {schema}.claim_runs_v1(v_ids, p_lease, p_worker);
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queue_ids, p_lease, p_worker, clock_timestamp());
     END IF;
 END $$;
