@@ -58,6 +58,13 @@ def other_storage(dsn: str) -> Iterator[PostgresStorage]:
 
 
 @pytest.fixture
+def third_storage(dsn: str) -> Iterator[PostgresStorage]:
+    opened = PostgresStorage(dsn)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
 def connection(dsn: str) -> Iterator[psycopg.Connection]:
     """Each statement a transaction of its own."""
     with psycopg.connect(dsn, autocommit=True) as opened:

@@ -21,6 +21,7 @@ from runlane.ports.stores import ClaimBatch, ClaimedRun, NewRun, SettleBatch, Tr
 T = TypeVar("T")
 LEASE = timedelta(seconds=60)
 FAILURE = Failure("handler_error", "ValueError", "no")
+PAST = "clock_timestamp() - interval '1 hour'"
 STALE = "00000000-0000-0000-0000-000000000000"
 
 
@@ -105,21 +106,19 @@ class Lane:
     # Rows made old.
 
     def age_timer(self, run_id: RunId) -> None:
-        self._write("UPDATE runlane.timer SET due_at = clock_timestamp() - interval '1 second' WHERE run_id = %s", run_id)
+        self._write(f"UPDATE runlane.timer SET due_at = {PAST} WHERE run_id = %s", run_id)
 
     def age_dispatch(self, *run_ids: RunId) -> None:
-        self._write("UPDATE runlane.dispatch SET expires_at = clock_timestamp() - interval '1 second' WHERE run_id = ANY (%s::uuid[])", list(run_ids))
+        self._write(f"UPDATE runlane.dispatch SET expires_at = {PAST} WHERE run_id = ANY (%s::uuid[])", list(run_ids))
 
     def age_lease(self, *run_ids: RunId) -> None:
-        self._write("UPDATE runlane.lease SET expires_at = clock_timestamp() - interval '1 second' WHERE run_id = ANY (%s::uuid[])", list(run_ids))
+        self._write(f"UPDATE runlane.lease SET expires_at = {PAST} WHERE run_id = ANY (%s::uuid[])", list(run_ids))
 
     def age_publication(self, *run_ids: RunId) -> None:
-        self._write(
-            "UPDATE runlane.dispatch SET publish_claimed_at = clock_timestamp() - interval '1 hour' WHERE run_id = ANY (%s::uuid[])", list(run_ids)
-        )
+        self._write(f"UPDATE runlane.dispatch SET publish_claimed_at = {PAST} WHERE run_id = ANY (%s::uuid[])", list(run_ids))
 
     def age_deadlines(self) -> None:
-        self._write("UPDATE runlane.deadline SET at = clock_timestamp() - interval '1 second'")
+        self._write(f"UPDATE runlane.deadline SET at = {PAST}")
 
     def value(self, query: str, *parameters: Any) -> Any:
         row = self.connection.execute(query.encode(), parameters).fetchone()

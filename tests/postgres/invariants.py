@@ -38,7 +38,8 @@ SELECT * FROM (
            c.running, (SELECT count(*) FROM runlane.lease x WHERE x.queue_id = q.queue_id) AS in_lease
     FROM runlane.queue q CROSS JOIN LATERAL (
         SELECT sum(waiting) AS waiting, sum(dispatched) AS dispatched, sum(running) AS running,
-               sum(scheduled) + coalesce((SELECT sum(d.scheduled) FROM runlane.queue_counter_delta d WHERE d.queue_id = q.queue_id), 0) AS scheduled
+               sum(scheduled)
+               + coalesce((SELECT sum(d.scheduled) FROM runlane.queue_counter_delta d WHERE d.queue_id = q.queue_id), 0) AS scheduled
         FROM runlane.queue_counter WHERE queue_id = q.queue_id) c) x
 WHERE waiting <> in_waiting OR scheduled <> in_timer OR dispatched <> in_dispatch OR running <> in_lease
 """,
@@ -125,7 +126,8 @@ def highest_occupancy(connection: psycopg.Connection, queue: str) -> int:
 def queue_slots(connection: psycopg.Connection, queue: str) -> list[tuple[int, int]]:
     """(queue_slot_seq, queue_occupied) of every slot event of the queue, in order."""
     return connection.execute(
-        "SELECT e.queue_slot_seq, e.queue_occupied FROM runlane.event e JOIN runlane.run r USING (run_id) JOIN runlane.queue q USING (queue_id)"
+        "SELECT e.queue_slot_seq, e.queue_occupied FROM runlane.event e JOIN runlane.run r USING (run_id)"
+        " JOIN runlane.queue q USING (queue_id)"
         " WHERE q.name = %s AND e.queue_slot_seq IS NOT NULL ORDER BY 1",
         (queue,),
     ).fetchall()

@@ -30,7 +30,7 @@ CREATE TABLE {schema}.policy_change (
     after      json NOT NULL
 );
 
--- Sums over the shards are exact; a transaction adds its deltas to one shard, last of all locks.
+-- Sums over the shards are exact; a transaction adds its deltas to a shard that no other open transaction uses.
 CREATE TABLE {schema}.queue_counter (
     queue_id   int NOT NULL,
     shard      int NOT NULL,

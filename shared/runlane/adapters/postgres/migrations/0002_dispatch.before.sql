@@ -1,6 +1,6 @@
 -- Choosing who gets the next slot and wakeup. Every caller holds the queue's shared advisory lock (enter_queue_v1).
--- Lock order of every transaction: queue row (only with total_limit), partitions by id, tenants by id, then others with
--- SKIP LOCKED only, then dispatch and lease rows by run id, then one counter shard per queue. Queues in id order.
+-- Lock order of every transaction, queue by queue in id order: rows of timer and inbox; queue row (only with total_limit);
+-- partitions by id; dispatch and lease rows by run id; tenants by id; then others with SKIP LOCKED only. Counters never wait.
 
 -- A time-ordered id (UUIDv7): 48 bits of milliseconds, 12 bits of sub-millisecond plus place in the batch, 62 random bits.
 CREATE FUNCTION {schema}.new_run_id_v1(p_at timestamptz, p_ord int) RETURNS uuid
@@ -8,6 +8,23 @@ LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT (substr(h, 1, 12) || '7' || substr(h, 13, 3) || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
     FROM (SELECT lpad(to_hex((extract(epoch FROM p_at) * 1000000)::bigint * 4096 / 1000 + p_ord), 15, '0') AS h) x
 $$;
+
+-- The counter shard of this transaction: one that no other open transaction uses, so that nobody waits for a counter while holding
+-- what others wait for. Only beyond 32 writers at once is a shard shared, and then waited for.
+CREATE FUNCTION {schema}.counter_shard_v1() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE v_first int := pg_backend_pid() % 32; v_shard int := v_first;
+BEGIN
+    LOOP
+        IF pg_try_advisory_xact_lock(1919317613, v_shard) THEN
+            RETURN v_shard;
+        END IF;
+        v_shard := (v_shard + 1) % 32;
+        EXIT WHEN v_shard = v_first;
+    END LOOP;
+    PERFORM pg_advisory_xact_lock(1919317613, v_first);
+    RETURN v_first;
+END $$;
 
 -- Shared among all that move runs of the queue; a change of policy or a pause takes it alone. Then the policy may be read.
 CREATE FUNCTION {schema}.enter_queue_v1(p_queue_id int) RETURNS {schema}.queue
@@ -36,8 +53,9 @@ BEGIN
       AND NOT EXISTS (SELECT 1 FROM {schema}.tenant t WHERE t.queue_id = p_queue_id AND t.name = r.tenant)
     ORDER BY 2
     ON CONFLICT DO NOTHING;
-    INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key, tenant_paused_at)
-    SELECT DISTINCT p_queue_id, t.tenant_id, r.tenant, r.concurrency_key, t.paused_at
+    INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key, tenant_paused_at, weight)
+    SELECT DISTINCT p_queue_id, t.tenant_id, r.tenant, r.concurrency_key, t.paused_at,
+           coalesce((SELECT k.weight FROM {schema}.tenant k WHERE r.tenant IS NULL AND k.queue_id = p_queue_id AND k.name = r.concurrency_key), 1)
     FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
     LEFT JOIN {schema}.tenant t ON t.queue_id = p_queue_id AND t.name = r.tenant
     WHERE m.partition_id IS NULL
@@ -63,7 +81,7 @@ END $$;
 -- Put runs into the order of their partitions, whose rows the caller has locked. States change in grant_slots_v1.
 CREATE FUNCTION {schema}.enqueue_runs_v1(p_queue_id int, p_runs {schema}.motion[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE v_shard int := floor(random() * 16);
+DECLARE v_shard int := {schema}.counter_shard_v1();
 BEGIN
     INSERT INTO {schema}.waiting (partition_id, score, run_id, queue_id, due_at, priority, status, attempt, failures, seq, expiries)
     SELECT m.partition_id, m.due_at - make_interval(secs => m.priority), m.run_id, p_queue_id, m.due_at, m.priority, m.status,
@@ -111,7 +129,7 @@ $$;
 CREATE FUNCTION {schema}.dispatch_runs_v1(
     q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := floor(random() * 16);
+DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     RETURN QUERY
     WITH pick AS MATERIALIZED (
@@ -124,20 +142,20 @@ BEGIN
     del AS (
         DELETE FROM {schema}.waiting w USING pick x
         WHERE w.partition_id = x.partition_id AND w.score = x.score AND w.run_id = x.run_id
-        RETURNING w.run_id),
+        RETURNING w.run_id, w.seq AS last_seq),
     numbered AS MATERIALIZED (
-        SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
+        SELECT x.*, del.last_seq, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
                row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
         FROM pick x JOIN del ON del.run_id = x.run_id),
     made AS (
         INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
                                    dispatched_at, expires_at, publish_claimed_at)
-        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries,
+        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, last_seq + 1, expiries,
                p_now, p_now + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
         FROM numbered ORDER BY place),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied)
-        SELECT run_id, seq + 1, 'run.dispatched', p_now, attempt,
+        SELECT run_id, last_seq + 1, 'run.dispatched', p_now, attempt,
                CASE WHEN v_bounded THEN partition_id END, CASE WHEN v_bounded THEN slot_seq + nth END, CASE WHEN v_bounded THEN occupied + nth END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.occupied + place END
@@ -265,14 +283,13 @@ $$;
 -- the free capacity out in the same transaction. Where nobody else competes, a partition's slots go straight to its own runs.
 CREATE FUNCTION {schema}.grant_slots_v1(q {schema}.queue, p_touched bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_room int := {schema}.window_room_v1(q); v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_demand int; v_tenants bigint[];
+DECLARE v_room int := {schema}.window_room_v1(q); v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_demand int; v_blocked boolean; v_tenants bigint[];
 BEGIN
-    SELECT array_agg(partition_id), array_agg(n), array_agg(vt), coalesce(sum(n), 0) INTO v_ids, v_counts, v_vts, v_demand
-    FROM (SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS n
-          FROM {schema}.partition
-          WHERE partition_id = ANY (p_touched) AND waiting > 0 AND paused_at IS NULL AND tenant_paused_at IS NULL) x
-    WHERE n > 0;
-    IF v_demand > 0 AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
+    SELECT array_agg(partition_id), array_agg(n), array_agg(vt), sum(n), bool_or(n <= 0 OR is_paused) INTO v_ids, v_counts, v_vts, v_demand, v_blocked
+    FROM (SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS n,
+                 paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL AS is_paused
+          FROM {schema}.partition WHERE partition_id = ANY (p_touched) AND waiting > 0) x;
+    IF NOT v_blocked AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
         RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_vts, p_now);
         RETURN;
     END IF;

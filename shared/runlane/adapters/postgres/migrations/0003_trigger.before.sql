@@ -96,7 +96,8 @@ BEGIN
             IF v_active IS NOT NULL THEN
                 DELETE FROM {schema}.idempotency_key
                 WHERE task = v_item.task AND key = v_item.idempotency_key AND run_id = v_ids[v_item.ord];
-                v_ids[v_item.ord] := v_active;
+                -- Later items of this batch may have found the key taken by this run, which there will not be.
+                v_ids := array_replace(v_ids, v_ids[v_item.ord], v_active);
                 v_verdicts[v_item.ord] := 'singleton_active';
             END IF;
         END IF;
@@ -148,7 +149,7 @@ END $$;
 -- shared row is locked; else the runs join the order of their partitions.
 CREATE FUNCTION {schema}.place_runs_v1(p_queue_id int, p_ids uuid[], p_priorities int[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}.motion[]; v_shard int := floor(random() * 16);
+DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}.motion[]; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
        AND q.paused_parts = 0 AND NOT {schema}.has_ready_v1(p_queue_id) THEN
@@ -176,7 +177,7 @@ END $$;
 
 CREATE FUNCTION {schema}.trigger_runs_v1(p_runs json, p_eager boolean) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := floor(random() * 16);
+DECLARE v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     SELECT array_agg(e ORDER BY e.ord) INTO v_recorded FROM {schema}.record_runs_v1(p_runs, p_eager, v_now) e;
     RETURN QUERY SELECT (e).* FROM unnest(v_recorded) e;
@@ -184,16 +185,19 @@ BEGIN
         RETURN;
     END IF;
     FOR lot IN
-        SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) AS ids, array_agg(coalesce(i.priority, 0) ORDER BY e.ord) AS priorities
+        SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS ids,
+               array_agg(coalesce(i.priority, 0) ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,
+               count(*) FILTER (WHERE e.due_at > v_now) AS later
         FROM unnest(v_recorded) e
         JOIN json_to_recordset(p_runs) AS i(ord int, priority int) ON i.ord = e.ord
         JOIN {schema}.queue q ON q.name = e.queue
-        WHERE e.verdict = 'created' AND e.due_at <= v_now GROUP BY q.queue_id ORDER BY q.queue_id
+        WHERE e.verdict = 'created' GROUP BY q.queue_id ORDER BY q.queue_id
     LOOP
-        RETURN QUERY SELECT * FROM {schema}.place_runs_v1(lot.queue_id, lot.ids, lot.priorities, v_now);
+        IF lot.ids IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM {schema}.place_runs_v1(lot.queue_id, lot.ids, lot.priorities, v_now);
+        END IF;
+        IF lot.later > 0 THEN
+            UPDATE {schema}.queue_counter SET scheduled = scheduled + lot.later WHERE queue_id = lot.queue_id AND shard = v_shard;
+        END IF;
     END LOOP;
-    UPDATE {schema}.queue_counter c SET scheduled = c.scheduled + x.n
-    FROM (SELECT q.queue_id, count(*) AS n FROM unnest(v_recorded) e JOIN {schema}.queue q ON q.name = e.queue
-          WHERE e.verdict = 'created' AND e.due_at > v_now GROUP BY 1 ORDER BY 1) x
-    WHERE c.queue_id = x.queue_id AND c.shard = v_shard;
 END $$;

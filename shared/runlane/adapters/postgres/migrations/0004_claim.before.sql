@@ -26,7 +26,7 @@ CREATE TYPE {schema}.claim AS (
 -- lock order.
 CREATE FUNCTION {schema}.lease_dispatched_v1(p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_shard int := floor(random() * 16); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
+DECLARE v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
 BEGIN
     RETURN QUERY
     WITH taken AS (
@@ -96,7 +96,7 @@ END $$;
 -- Take due timers out, as motions. Rows that another transaction is moving are passed over.
 CREATE FUNCTION {schema}.take_due_v1(p_queue_id int, p_ids uuid[], p_now timestamptz) RETURNS {schema}.motion[]
 LANGUAGE plpgsql AS $$
-DECLARE v_runs {schema}.motion[]; v_shard int := floor(random() * 16);
+DECLARE v_runs {schema}.motion[]; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     WITH mine AS MATERIALIZED (
         SELECT run_id FROM {schema}.timer WHERE run_id = ANY (p_ids) AND queue_id = p_queue_id AND due_at <= p_now
@@ -141,7 +141,7 @@ $$;
 
 CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_woken {schema}.effect[]; v_queues int[];
+DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_mine uuid[]; v_woken {schema}.effect[]; v_queues int[];
 BEGIN
     SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL),
            array_agg(DISTINCT d.queue_id) FILTER (WHERE d.run_id IS NOT NULL)
@@ -149,6 +149,19 @@ BEGIN
     FROM (SELECT DISTINCT unnest(p_ids) AS i) x LEFT JOIN {schema}.dispatch d ON d.run_id = x.i;
     IF v_missing IS NOT NULL THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
+        IF v_ids IS NOT NULL THEN
+            -- Tenants may be locked now, which come after dispatch rows in the lock order: so wait for none. One that somebody holds
+            -- gets another wakeup.
+            SELECT array_agg(x.run_id) INTO v_mine
+            FROM (SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (v_ids) ORDER BY d.run_id FOR UPDATE SKIP LOCKED) x;
+            RETURN QUERY
+            SELECT c.* FROM {schema}.dispatch d JOIN {schema}.run r ON r.run_id = d.run_id JOIN {schema}.queue q ON q.queue_id = d.queue_id
+            CROSS JOIN LATERAL {schema}.effect_as_claim_v1(('wakeup', 0, d.run_id, NULL, q.name, r.tenant, r.concurrency_key, d.due_at, NULL,
+                                                        NULL)::{schema}.effect) c
+            WHERE d.run_id = ANY (v_ids) AND d.run_id <> ALL (coalesce(v_mine, '{}'))
+              AND NOT EXISTS (SELECT 1 FROM unnest(v_woken) e WHERE e.run_id = d.run_id);
+            v_ids := v_mine;
+        END IF;
         SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids
         FROM (SELECT unnest(v_ids) UNION ALL SELECT e.run_id FROM unnest(v_woken) e WHERE e.kind = 'picked') x(i);
         RETURN QUERY SELECT c.* FROM unnest(v_woken) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c WHERE e.kind NOT IN ('picked', 'expired');

@@ -92,7 +92,7 @@ END $$;
 -- partition instead, which the caller has locked; elsewhere its wakeup makes it ready.
 CREATE FUNCTION {schema}.continue_runs_v1(p_queue_id int, p_settled {schema}.settled[], p_bounded boolean, p_now timestamptz) RETURNS {schema}.motion[]
 LANGUAGE plpgsql AS $$
-DECLARE v_again {schema}.motion[]; v_shard int := floor(random() * 16); v_later int;
+DECLARE v_again {schema}.motion[]; v_shard int := {schema}.counter_shard_v1(); v_later int;
 BEGIN
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt)
     SELECT run_id, seq - 1, 'run.lease_expired', p_now, attempt FROM unnest(p_settled) WHERE kind = 'lease_expired';
@@ -116,8 +116,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
     v_runs {schema}.motion[] := {schema}.take_recorded_v1(p_queue_id, 100); v_again {schema}.motion[]; v_touched bigint[];
-    v_settled {schema}.settled[]; v_now timestamptz; v_count int; v_shard int := floor(random() * 16);
+    v_settled {schema}.settled[]; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
+    IF v_bounded AND p_partitions IS NULL THEN
+        -- The queue was given its limit after the caller had read the leases, and with it they got their partitions.
+        SELECT array_agg(DISTINCT l.partition_id) INTO p_partitions FROM {schema}.lease l WHERE l.run_id = ANY (p_ids);
+    END IF;
     IF v_bounded OR v_runs IS NOT NULL THEN
         SELECT array_agg(DISTINCT i) INTO v_touched
         FROM (SELECT unnest(p_partitions) WHERE v_bounded UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x(i);
@@ -179,7 +183,8 @@ LANGUAGE plpgsql AS $$
 DECLARE v_lot record; v_matched uuid[] := '{}'; v_lost uuid[];
 BEGIN
     FOR v_lot IN
-        SELECT l.queue_id, array_agg(s.run_id) AS ids, array_agg(DISTINCT l.partition_id) FILTER (WHERE l.partition_id IS NOT NULL) AS partitions
+        SELECT l.queue_id, array_agg(s.run_id) AS ids,
+               CASE WHEN bool_and(l.partition_id IS NOT NULL) THEN array_agg(DISTINCT l.partition_id) END AS partitions
         FROM json_to_recordset(p_settlements) AS s(run_id uuid, token uuid) JOIN {schema}.lease l ON l.run_id = s.run_id AND l.token = s.token
         GROUP BY 1 ORDER BY 1
     LOOP
@@ -200,7 +205,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_id uuid := p_settlement->>'run_id'; v_token uuid := p_settlement->>'token'; v_kind text := p_settlement->>'kind';
     l {schema}.lease; q {schema}.queue; p {schema}.partition; w {schema}.waiting; r {schema}.run; v_now timestamptz;
-    v_shard int := floor(random() * 16); v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid();
+    v_shard int := {schema}.counter_shard_v1(); v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid();
 BEGIN
     IF v_kind NOT IN ('succeeded', 'failed') THEN
         RETURN NULL;

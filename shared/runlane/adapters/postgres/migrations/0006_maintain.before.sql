@@ -1,17 +1,19 @@
 -- Repair: what time and accidents leave behind. Each function is one bounded step, safe when run twice at once.
 
--- Give dispatch rows back to their old places in the order. p_event NULL: a pause, which is no expiry. Exact under a claim that
--- comes at the same moment: whoever deletes the row has it.
-CREATE FUNCTION {schema}.give_back_v1(q {schema}.queue, p_ids uuid[], p_expired boolean, p_now timestamptz) RETURNS int
+-- Give dispatch rows back to their old places in the order. Not p_expired: a pause, which is no expiry. Exact under a claim that
+-- comes at the same moment: whoever deletes the row has it. Answers how many went back, and the partitions that are locked for it.
+CREATE FUNCTION {schema}.give_back_v1(q {schema}.queue, p_ids uuid[], p_expired boolean, p_now timestamptz,
+                                        OUT v_count int, OUT v_touched bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_shard int := floor(random() * 16);
-    v_runs {schema}.motion[]; v_back {schema}.motion[]; v_touched bigint[]; v_count int;
+    v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_shard int := {schema}.counter_shard_v1();
+    v_runs {schema}.motion[]; v_back {schema}.motion[];
 BEGIN
     SELECT array_agg((d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries)::{schema}.motion)
     INTO v_runs FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids);
+    v_count := 0;
     IF v_runs IS NULL THEN
-        RETURN 0;
+        RETURN;
     END IF;
     v_runs := {schema}.resolve_partitions_v1(q.queue_id, v_runs);
     SELECT array_agg(DISTINCT m.partition_id) INTO v_touched FROM unnest(v_runs) m;
@@ -46,17 +48,11 @@ BEGIN
             UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = q.queue_id;
         END IF;
     END IF;
-    RETURN v_count;
 END $$;
-
-CREATE FUNCTION {schema}.partitions_of_v1(p_ids uuid[]) RETURNS bigint[]
-LANGUAGE sql STABLE AS $$
-    SELECT array_agg(DISTINCT partition_id ORDER BY partition_id) FROM {schema}.waiting WHERE run_id = ANY (p_ids)
-$$;
 
 CREATE FUNCTION {schema}.expire_dispatches_v1(p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_lot record; q {schema}.queue; v_touched bigint[];
+DECLARE v_now timestamptz := clock_timestamp(); v_lot record; q {schema}.queue; v_back record;
 BEGIN
     FOR v_lot IN
         SELECT x.queue_id, array_agg(x.run_id) AS ids
@@ -64,12 +60,12 @@ BEGIN
         GROUP BY 1 ORDER BY 1
     LOOP
         q := {schema}.enter_queue_v1(v_lot.queue_id);
-        IF {schema}.give_back_v1(q, v_lot.ids, true, v_now) > 0 THEN
+        SELECT * INTO v_back FROM {schema}.give_back_v1(q, v_lot.ids, true, v_now);
+        IF v_back.v_count > 0 THEN
             q := {schema}.enter_queue_v1(v_lot.queue_id);
-            v_touched := {schema}.partitions_of_v1(v_lot.ids);
-            RETURN QUERY SELECT 'counted', 0, i, NULL::text, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
-                         FROM unnest(v_lot.ids) i;
-            RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
+            RETURN QUERY SELECT 'counted', 0, NULL::uuid, NULL::text, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval,
+                                NULL::json FROM generate_series(1, v_back.v_count);
+            RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_back.v_touched, v_now);
         END IF;
     END LOOP;
 END $$;
@@ -103,7 +99,7 @@ END $$;
 
 CREATE FUNCTION {schema}.fold_recorded_v1(p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_queue record;
+DECLARE v_queue record; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     FOR v_queue IN
         SELECT q.name, (SELECT count(*) FROM (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id LIMIT p_limit) x) AS n
@@ -114,9 +110,10 @@ BEGIN
         RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(v_queue.name, p_limit);
     END LOOP;
     IF EXISTS (SELECT 1 FROM {schema}.queue_counter_delta) THEN
-        WITH d AS (DELETE FROM {schema}.queue_counter_delta RETURNING *)
+        WITH mine AS MATERIALIZED (SELECT ctid FROM {schema}.queue_counter_delta LIMIT 10000 FOR UPDATE SKIP LOCKED),
+        d AS (DELETE FROM {schema}.queue_counter_delta WHERE ctid = ANY (ARRAY(SELECT ctid FROM mine)) RETURNING *)
         UPDATE {schema}.queue_counter c SET scheduled = c.scheduled + x.n
-        FROM (SELECT queue_id, sum(scheduled) AS n FROM d GROUP BY 1 ORDER BY 1) x WHERE c.queue_id = x.queue_id AND c.shard = 0;
+        FROM (SELECT queue_id, sum(scheduled) AS n FROM d GROUP BY 1) x WHERE c.queue_id = x.queue_id AND c.shard = v_shard;
     END IF;
 END $$;
 

@@ -1,102 +1,180 @@
 -- Control by people: cancel, pause, resume, weights, policies.
 
--- Cancel one run. p_kind: 'cancel', or 'start' / 'finish' for a time-out. A waiting run ends at once; a leased one is asked to stop
--- (unless it is only the start time-out). Answers a 'cancelled' effect with the status after the request, and wakeups.
-CREATE FUNCTION {schema}.cancel_run_v1(p_run_id uuid, p_actor text, p_reason text, p_kind text) RETURNS SETOF {schema}.effect
+-- Take a run out of timer or inbox. Before any partition is locked: whoever fires a timer or folds waits for the partition next.
+CREATE FUNCTION {schema}.take_sleeping_v1(p_run_id uuid, p_unstarted boolean, p_wait boolean, OUT run {schema}.motion, OUT origin text)
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_now timestamptz; v_run record; q {schema}.queue; p {schema}.partition; m {schema}.motion; v_from text; v_status text; v_bounded boolean;
-    v_shard int := floor(random() * 16);
 BEGIN
-    SELECT r.queue_id, r.tenant, r.concurrency_key, r.run_at, r.priority INTO v_run FROM {schema}.run r WHERE r.run_id = p_run_id;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    q := {schema}.enter_queue_v1(v_run.queue_id);
-    v_bounded := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
-    SELECT * INTO p FROM {schema}.partition x
-    WHERE x.queue_id = v_run.queue_id AND coalesce(x.tenant, '') = coalesce(v_run.tenant, '')
-      AND coalesce(x.concurrency_key, '') = coalesce(v_run.concurrency_key, '') FOR NO KEY UPDATE;
-    v_now := clock_timestamp();
-    FOR i IN 1..50 LOOP
-        SELECT o.status INTO v_status FROM {schema}.outcome o WHERE o.run_id = p_run_id;
-        IF FOUND THEN
-            RETURN NEXT ('cancelled', 0, p_run_id, v_status, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+    IF NOT p_wait THEN
+        PERFORM 1 FROM {schema}.timer t WHERE t.run_id = p_run_id FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
             RETURN;
         END IF;
-        IF p_kind <> 'start' OR EXISTS (SELECT 1 FROM {schema}.waiting WHERE run_id = p_run_id AND attempt = 0)
-           OR EXISTS (SELECT 1 FROM {schema}.dispatch WHERE run_id = p_run_id AND attempt = 0)
-           OR EXISTS (SELECT 1 FROM {schema}.timer WHERE run_id = p_run_id AND attempt = 0)
-           OR EXISTS (SELECT 1 FROM {schema}.inbox WHERE run_id = p_run_id) THEN
-            DELETE FROM {schema}.waiting w WHERE w.run_id = p_run_id
-            RETURNING w.run_id, w.partition_id, w.due_at, w.priority, w.status, w.attempt, w.failures, w.seq, w.expiries INTO m;
-            IF FOUND THEN v_from := 'waiting'; EXIT; END IF;
-            DELETE FROM {schema}.dispatch d WHERE d.run_id = p_run_id
-            RETURNING d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries INTO m;
-            IF FOUND THEN v_from := 'dispatch'; EXIT; END IF;
-            DELETE FROM {schema}.timer t WHERE t.run_id = p_run_id
-            RETURNING t.run_id, NULL::bigint, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, 0 INTO m;
-            IF FOUND THEN v_from := 'timer'; EXIT; END IF;
-            DELETE FROM {schema}.inbox b WHERE b.run_id = p_run_id
-            RETURNING b.run_id, NULL::bigint, v_run.run_at, v_run.priority, 'queued', 0, 0, 1, 0 INTO m;
-            IF FOUND THEN v_from := 'inbox'; EXIT; END IF;
+    END IF;
+    DELETE FROM {schema}.timer t WHERE t.run_id = p_run_id AND (t.attempt = 0 OR NOT p_unstarted)
+    RETURNING t.run_id, NULL::bigint, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, 0 INTO run;
+    IF FOUND THEN
+        origin := 'timer';
+        RETURN;
+    END IF;
+    DELETE FROM {schema}.inbox b USING {schema}.run r WHERE b.run_id = p_run_id AND r.run_id = p_run_id
+    RETURNING b.run_id, NULL::bigint, r.run_at, r.priority, 'queued', 0, 0, 1, 0 INTO run;
+    IF FOUND THEN
+        origin := 'inbox';
+    END IF;
+END $$;
+
+-- Take a run out of the order, or ask it to stop under its lease. The caller has locked its partition.
+-- origin: where it was taken from; NULL: nothing was taken, and verdict is its status (NULL: it has started, p_kind 'start').
+CREATE FUNCTION {schema}.take_or_ask_v1(p_run_id uuid, p_kind text, p_actor text, p_data json, p_now timestamptz,
+                                    OUT run {schema}.motion, OUT origin text, OUT verdict text)
+LANGUAGE plpgsql AS $$
+DECLARE v_found record;
+BEGIN
+    FOR i IN 1..50 LOOP
+        SELECT o.status INTO verdict FROM {schema}.outcome o WHERE o.run_id = p_run_id;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        DELETE FROM {schema}.waiting w WHERE w.run_id = p_run_id AND (w.attempt = 0 OR p_kind <> 'start')
+        RETURNING w.run_id, w.partition_id, w.due_at, w.priority, w.status, w.attempt, w.failures, w.seq, w.expiries INTO run;
+        IF FOUND THEN
+            origin := 'waiting';
+            RETURN;
+        END IF;
+        DELETE FROM {schema}.dispatch d WHERE d.run_id = p_run_id AND (d.attempt = 0 OR p_kind <> 'start')
+        RETURNING d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries INTO run;
+        IF FOUND THEN
+            origin := 'dispatch';
+            RETURN;
+        END IF;
+        SELECT * INTO v_found FROM {schema}.take_sleeping_v1(p_run_id, p_kind = 'start', false);
+        IF v_found.origin IS NOT NULL THEN
+            run := v_found.run;
+            origin := v_found.origin;
+            RETURN;
         END IF;
         IF p_kind = 'start' THEN
             RETURN;
         END IF;
-        UPDATE {schema}.lease l SET cancel_requested_at = v_now, seq = l.seq + 1
-        WHERE l.run_id = p_run_id AND l.cancel_requested_at IS NULL RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.status, l.attempt, l.failures, l.seq, 0 INTO m;
+        UPDATE {schema}.lease l SET cancel_requested_at = p_now, seq = l.seq + 1
+        WHERE l.run_id = p_run_id AND l.cancel_requested_at IS NULL
+        RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.status, l.attempt, l.failures, l.seq, 0 INTO run;
         IF FOUND THEN
             INSERT INTO {schema}.event (run_id, seq, type, at, attempt, actor, data)
-            VALUES (p_run_id, m.seq, 'run.cancellation_requested', v_now, m.attempt, p_actor,
-                    json_strip_nulls(json_build_object('reason', coalesce(p_reason, CASE WHEN p_kind <> 'cancel' THEN p_kind || '_timeout' END))));
+            VALUES (p_run_id, run.seq, 'run.cancellation_requested', p_now, run.attempt, p_actor, p_data);
         END IF;
         IF EXISTS (SELECT 1 FROM {schema}.lease l WHERE l.run_id = p_run_id) THEN
-            RETURN NEXT ('cancelled', 0, p_run_id, 'cancellation_requested', q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+            verdict := 'cancellation_requested';
             RETURN;
         END IF;
     END LOOP;
-    IF v_from IS NULL THEN
-        RAISE EXCEPTION 'run % is in no state', p_run_id USING ERRCODE = 'RL002';
-    END IF;
-    v_bounded := v_bounded AND v_from = 'dispatch';
-    INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at)
-    VALUES (p_run_id, 'cancelled', m.attempt, m.failures, m.seq + 1, v_now, m.due_at);
-    INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, actor, data)
-    VALUES (p_run_id, m.seq + 1, 'run.cancelled', v_now, m.attempt, CASE WHEN v_bounded THEN p.partition_id END,
-            CASE WHEN v_bounded THEN p.slot_seq + 1 END, CASE WHEN v_bounded THEN p.occupied - 1 END,
-            CASE WHEN v_bounded AND q.total_limit IS NOT NULL THEN q.slot_seq + 1 END,
-            CASE WHEN v_bounded AND q.total_limit IS NOT NULL THEN q.occupied - 1 END, p_actor,
-            json_strip_nulls(json_build_object('reason', coalesce(p_reason, CASE WHEN p_kind <> 'cancel' THEN p_kind || '_timeout' END))));
-    UPDATE {schema}.queue_counter SET
-        waiting = waiting - CASE v_from WHEN 'waiting' THEN 1 ELSE 0 END,
-        scheduled = scheduled - CASE v_from WHEN 'timer' THEN 1 ELSE 0 END,
-        dispatched = dispatched - CASE v_from WHEN 'dispatch' THEN 1 ELSE 0 END
-    WHERE queue_id = q.queue_id AND shard = v_shard;
-    RETURN NEXT ('cancelled', 0, p_run_id, 'cancelled', q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
-    IF v_from = 'waiting' THEN
-        UPDATE {schema}.partition x SET waiting = x.waiting - 1, state = CASE WHEN x.waiting = 1 THEN 'e' ELSE x.state END
-        WHERE x.partition_id = m.partition_id;
-    ELSIF v_bounded THEN
-        UPDATE {schema}.partition x SET occupied = x.occupied - 1, slot_seq = x.slot_seq + 1 WHERE x.partition_id = p.partition_id;
-        IF q.total_limit IS NOT NULL THEN
+    RAISE EXCEPTION 'run % is moving', p_run_id USING ERRCODE = 'RL002';
+END $$;
+
+-- End a run that was taken out, and give its slot back. Answers whether a slot or a place in the window became free.
+CREATE FUNCTION {schema}.end_cancelled_v1(q {schema}.queue, m {schema}.motion, p_origin text, p_actor text, p_data json, p_now timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_slot boolean := p_origin = 'dispatch' AND (q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL);
+    v_queue_slot boolean := v_slot AND q.total_limit IS NOT NULL;
+    p {schema}.partition; v_shard int := {schema}.counter_shard_v1();
+BEGIN
+    IF v_slot THEN
+        UPDATE {schema}.partition x SET occupied = x.occupied - 1, slot_seq = x.slot_seq + 1 WHERE x.partition_id = m.partition_id RETURNING * INTO p;
+        IF v_queue_slot THEN
             UPDATE {schema}.queue SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE queue_id = q.queue_id RETURNING * INTO q;
         END IF;
-        RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, ARRAY[p.partition_id], v_now);
+    ELSIF p_origin = 'waiting' THEN
+        UPDATE {schema}.partition x SET waiting = x.waiting - 1, state = CASE WHEN x.waiting = 1 THEN 'e' ELSE x.state END
+        WHERE x.partition_id = m.partition_id;
+    END IF;
+    INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at)
+    VALUES (m.run_id, 'cancelled', m.attempt, m.failures, m.seq + 1, p_now, m.due_at);
+    INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, actor, data)
+    VALUES (m.run_id, m.seq + 1, 'run.cancelled', p_now, m.attempt, p.partition_id, p.slot_seq, p.occupied,
+            CASE WHEN v_queue_slot THEN q.slot_seq END, CASE WHEN v_queue_slot THEN q.occupied END, p_actor, p_data);
+    UPDATE {schema}.queue_counter SET
+        waiting = waiting - CASE p_origin WHEN 'waiting' THEN 1 ELSE 0 END,
+        scheduled = scheduled - CASE p_origin WHEN 'timer' THEN 1 ELSE 0 END,
+        dispatched = dispatched - CASE p_origin WHEN 'dispatch' THEN 1 ELSE 0 END
+    WHERE queue_id = q.queue_id AND shard = v_shard;
+    RETURN p_origin = 'dispatch';
+END $$;
+
+-- Stop runs of one queue, each by 'cancel', or 'start' / 'finish' for a time-out. Waiting ones end at once; leased ones are asked to
+-- stop (unless it is only the start time-out). Answers a 'cancelled' effect for each with its status then, and wakeups.
+CREATE FUNCTION {schema}.stop_runs_v1(p_queue_id int, p_ids uuid[], p_kinds text[], p_actor text, p_reason text) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE
+    q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_now timestamptz; v_place int; v_found record; v_data json;
+    v_runs {schema}.motion[]; v_origins text[]; v_awake boolean := false; v_freed boolean := false; v_touched bigint[] := '{}';
+BEGIN
+    FOR v_place IN 1..cardinality(p_ids) LOOP
+        SELECT * INTO v_found FROM {schema}.take_sleeping_v1(p_ids[v_place], p_kinds[v_place] = 'start', true);
+        v_runs[v_place] := v_found.run;
+        v_origins[v_place] := v_found.origin;
+        v_awake := v_awake OR v_found.origin IS NULL;
+    END LOOP;
+    IF v_awake THEN
+        PERFORM {schema}.lock_partitions_v1(ARRAY(
+            SELECT p.partition_id FROM unnest(p_ids, v_origins) i(id, origin) JOIN {schema}.run r ON r.run_id = i.id
+            JOIN {schema}.partition p ON p.queue_id = p_queue_id AND coalesce(p.tenant, '') = coalesce(r.tenant, '')
+                 AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, '')
+            WHERE i.origin IS NULL));
+    END IF;
+    v_now := clock_timestamp();
+    FOR v_place IN 1..cardinality(p_ids) LOOP
+        v_data := json_strip_nulls(json_build_object('reason', coalesce(p_reason,
+            CASE WHEN p_kinds[v_place] <> 'cancel' THEN p_kinds[v_place] || '_timeout' END)));
+        IF v_origins[v_place] IS NULL THEN
+            SELECT * INTO v_found FROM {schema}.take_or_ask_v1(p_ids[v_place], p_kinds[v_place], p_actor, v_data, v_now);
+        ELSE
+            SELECT v_runs[v_place] AS run, v_origins[v_place] AS origin, NULL::text AS verdict INTO v_found;
+        END IF;
+        IF v_found.origin IS NOT NULL THEN
+            v_freed := {schema}.end_cancelled_v1(q, v_found.run, v_found.origin, p_actor, v_data, v_now) OR v_freed;
+            v_touched := v_touched || (v_found.run).partition_id;
+            v_found.verdict := 'cancelled';
+        END IF;
+        IF v_found.verdict IS NOT NULL THEN
+            RETURN NEXT ('cancelled', 0, p_ids[v_place], v_found.verdict, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+        END IF;
+    END LOOP;
+    IF v_freed THEN
+        q := {schema}.enter_queue_v1(p_queue_id);
+        RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
     END IF;
 END $$;
 
+CREATE FUNCTION {schema}.cancel_run_v1(p_run_id uuid, p_actor text, p_reason text) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_queue int;
+BEGIN
+    SELECT r.queue_id INTO v_queue FROM {schema}.run r WHERE r.run_id = p_run_id;
+    IF FOUND THEN
+        RETURN QUERY SELECT * FROM {schema}.stop_runs_v1(v_queue, ARRAY[p_run_id], ARRAY['cancel'], p_actor, p_reason);
+    END IF;
+END $$;
+
+-- Apply time-outs that have passed; most are of runs that have ended long ago.
 CREATE FUNCTION {schema}.expire_deadlines_v1(p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_deadline record;
+DECLARE v_ids uuid[]; v_kinds text[]; v_lot record;
 BEGIN
-    FOR v_deadline IN
+    WITH passed AS (
         DELETE FROM {schema}.deadline d USING (
             SELECT at, run_id, kind FROM {schema}.deadline WHERE at <= clock_timestamp() ORDER BY at LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-        WHERE d.at = x.at AND d.run_id = x.run_id AND d.kind = x.kind RETURNING d.run_id, d.kind
+        WHERE d.at = x.at AND d.run_id = x.run_id AND d.kind = x.kind RETURNING d.run_id, d.kind)
+    SELECT array_agg(run_id), array_agg(kind) INTO v_ids, v_kinds FROM passed;
+    RETURN QUERY SELECT 'counted', 0, i, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+                 FROM unnest(v_ids) i;
+    FOR v_lot IN
+        SELECT r.queue_id, array_agg(i.id ORDER BY i.id, i.kind) AS ids, array_agg(i.kind ORDER BY i.id, i.kind) AS kinds
+        FROM unnest(v_ids, v_kinds) i(id, kind) JOIN {schema}.run r ON r.run_id = i.id
+        WHERE NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = i.id) GROUP BY 1 ORDER BY 1
     LOOP
-        RETURN NEXT ('counted', 0, v_deadline.run_id, v_deadline.kind, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
-        RETURN QUERY SELECT * FROM {schema}.cancel_run_v1(v_deadline.run_id, 'runlane', NULL, v_deadline.kind);
+        RETURN QUERY SELECT * FROM {schema}.stop_runs_v1(v_lot.queue_id, v_lot.ids, v_lot.kinds, 'runlane', NULL);
     END LOOP;
 END $$;
 
@@ -143,7 +221,7 @@ BEGIN
     SELECT array_agg(d.run_id) INTO v_ids FROM {schema}.dispatch d JOIN {schema}.run r ON r.run_id = d.run_id
     WHERE d.queue_id = q.queue_id AND (p_tenant IS NULL OR r.tenant = p_tenant) AND (p_key IS NULL OR r.concurrency_key = p_key)
       AND (p_key IS NULL OR coalesce(r.tenant, '') = coalesce(p_tenant, ''));
-    v_count := {schema}.give_back_v1(q, v_ids, false, v_now);
+    SELECT b.v_count INTO v_count FROM {schema}.give_back_v1(q, v_ids, false, v_now) b;
     PERFORM {schema}.refresh_states_v1(q.queue_id);
     RETURN v_count;
 END $$;
@@ -209,7 +287,7 @@ BEGIN
     INSERT INTO {schema}.queue (name, concurrency_limit, total_limit, dispatch_timeout, dispatch_window, policy)
     VALUES (p_name, p_concurrency_limit, p_total_limit, p_dispatch_timeout, p_dispatch_window, p_policy) ON CONFLICT DO NOTHING;
     IF FOUND THEN
-        INSERT INTO {schema}.queue_counter (queue_id, shard) SELECT queue_id, g FROM {schema}.queue, generate_series(0, 15) g WHERE name = p_name;
+        INSERT INTO {schema}.queue_counter (queue_id, shard) SELECT queue_id, g FROM {schema}.queue, generate_series(0, 31) g WHERE name = p_name;
         INSERT INTO {schema}.policy_change SELECT queue_id, v_now, p_actor, NULL, p_policy FROM {schema}.queue WHERE name = p_name;
         RETURN NEXT ('changed', 0, NULL, 'created', p_name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
         RETURN;
@@ -237,7 +315,8 @@ BEGIN
         FROM (SELECT c.partition_id, (SELECT count(*) FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.partition_id = c.partition_id)
                      + (SELECT count(*) FROM {schema}.lease l WHERE l.queue_id = q.queue_id AND l.partition_id = c.partition_id) AS n
               FROM (SELECT partition_id FROM {schema}.partition WHERE queue_id = q.queue_id AND occupied <> 0
-                    UNION SELECT m.partition_id FROM unnest(v_runs) m) c) x
+                    UNION SELECT partition_id FROM {schema}.dispatch WHERE queue_id = q.queue_id
+                    UNION SELECT partition_id FROM {schema}.lease WHERE queue_id = q.queue_id) c) x
         WHERE p.partition_id = x.partition_id AND p.occupied <> x.n;
         UPDATE {schema}.queue SET occupied = (SELECT count(*) FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id)
                                        + (SELECT count(*) FROM {schema}.lease l WHERE l.queue_id = q.queue_id)

@@ -22,7 +22,7 @@ FROM {schema}.event WHERE run_id = %(run_id)s::uuid ORDER BY seq;
 
 -- name: cancel_run
 -- End a waiting run at once; ask a running one to stop.
-SELECT * FROM {schema}.cancel_run_v1(%(run_id)s::uuid, %(actor)s, %(reason)s, 'cancel');
+SELECT * FROM {schema}.cancel_run_v1(%(run_id)s::uuid, %(actor)s, %(reason)s);
 
 -- name: reset_idempotency_key
 -- Free a key, whoever owns it.

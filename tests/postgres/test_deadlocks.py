@@ -1,0 +1,181 @@
+"""Transactions that want the same things in opposite order. A deadlock would surface as an error of one of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.domain.outcome import OutcomeKind
+from runlane.domain.queue import Queue
+from runlane.ports.stores import NewRun
+from tests.postgres.factories import LEASE, Lane, at_once, ids, new_run, settlement
+
+pytestmark = pytest.mark.postgres
+ROUNDS = 12
+Move = Callable[[PostgresStorage, random.Random], object]
+
+
+@pytest.fixture(params=["unlimited", "limit2", "total5", "tenants"])
+def shape(request: pytest.FixtureRequest, lane: Lane) -> str:
+    limits = {"limit2": (2, None), "total5": (None, 5), "tenants": (2, None)}.get(request.param, (None, None))
+    lane.queues(*(Queue(name, concurrency_limit=limits[0], total_limit=limits[1], dispatch_window=20) for name in ("a", "b")))
+    return str(request.param)
+
+
+@contextmanager
+def storages(dsn: str, count: int) -> Iterator[list[PostgresStorage]]:
+    opened = [PostgresStorage(dsn) for _ in range(count)]
+    yield opened
+    for storage in opened:
+        storage.close()
+
+
+def contend(dsn: str, *moves: Move, rounds: int = ROUNDS) -> None:
+    """Every move in a process of its own (as far as Postgres can tell), round after round from a common start."""
+    with storages(dsn, len(moves)) as opened:
+        rngs = [random.Random(place) for place in range(len(moves))]
+        for _ in range(rounds):
+            at_once(*(lambda m=move, s=storage, r=rng: m(s, r) for move, storage, rng in zip(moves, opened, rngs, strict=True)))
+
+
+def runs_of(rng: random.Random, shape: str, *, backwards: bool = False, delay: timedelta | None = None) -> list[NewRun]:
+    found = [
+        new_run(queue, concurrency_key=f"k{key}", tenant=f"t{key % 3}" if shape == "tenants" else None, delay=delay)
+        for queue in ("a", "b")
+        for key in range(8)
+    ]
+    return found[::-1] if backwards else found
+
+
+def trigger(shape: str, *, backwards: bool = False, delay: timedelta | None = None) -> Move:
+    return lambda storage, rng: storage.triggers.trigger_runs(runs_of(rng, shape, backwards=backwards, delay=delay), eager=True)
+
+
+def drain(storage: PostgresStorage, rng: random.Random) -> None:
+    """Claim a handful from both queues and end them in any way."""
+    claimed = storage.deliveries.claim_oldest(["a", "b"], limit=12, lease_for=LEASE, worker="w")
+    kinds = [OutcomeKind.SUCCEEDED, OutcomeKind.SUCCEEDED, OutcomeKind.RELEASED, OutcomeKind.RETRY, OutcomeKind.HANDED_BACK]
+    ends = [settlement(claim, rng.choice(kinds), delay=timedelta(0)) for claim in claimed.claims]
+    rng.shuffle(ends)
+    storage.deliveries.settle_runs(ends)
+
+
+def standing(dsn: str, *tables: str) -> list[str]:
+    query = " UNION ALL ".join(f"(SELECT run_id::text FROM runlane.{table} LIMIT 30)" for table in tables)
+    with psycopg.connect(dsn) as connection:
+        return [run_id for (run_id,) in connection.execute(query.encode())]
+
+
+def claim_anything(dsn: str, *, backwards: bool = False) -> Move:
+    """Wakeups with and without dispatch rows in one batch, as SQS mixes them."""
+
+    def move(storage: PostgresStorage, rng: random.Random) -> None:
+        found = sorted(standing(dsn, "dispatch", "waiting", "timer"), reverse=backwards)
+        picked = rng.sample(found, min(10, len(found)))
+        claimed = storage.deliveries.claim_runs(picked, lease_for=LEASE, worker="w")
+        storage.deliveries.settle_runs([settlement(claim) for claim in claimed.claims])
+
+    return move
+
+
+def cancel_anything(dsn: str) -> Move:
+    def move(storage: PostgresStorage, rng: random.Random) -> None:
+        for run_id in rng.sample(found := standing(dsn, "dispatch", "waiting", "timer", "lease", "inbox"), min(3, len(found))):
+            storage.runs.cancel_run(run_id, actor=None, reason=None)
+
+    return move
+
+
+def maintain(storage: PostgresStorage, rng: random.Random) -> None:
+    storage.maintenance.due_timers(look_ahead=timedelta(minutes=3), limit=100)
+    storage.maintenance.fold_recorded(limit=100)
+    storage.maintenance.expire_dispatches(limit=100)
+    storage.maintenance.expire_deadlines(limit=100)
+    storage.maintenance.dispatch_queues(limit=100)
+    storage.maintenance.claim_unpublished(limit=100)
+
+
+def test_two_callers_triggering_in_opposite_order(dsn: str, shape: str) -> None:
+    contend(dsn, trigger(shape), trigger(shape, backwards=True), rounds=10)
+
+
+def test_triggering_against_settling_in_reverse(dsn: str, shape: str) -> None:
+    contend(dsn, trigger(shape), trigger(shape, backwards=True), drain, drain)
+
+
+def test_claims_of_overlapping_batches_in_opposite_order(lane: Lane, dsn: str, other_storage: PostgresStorage, shape: str) -> None:
+    for _ in range(ROUNDS):
+        found = ids(lane.trigger(*runs_of(random.Random(), shape)).wakeups)
+        first, second = at_once(
+            lambda found=found: lane.claim(*found),
+            lambda found=found: other_storage.deliveries.claim_runs(found[::-1], lease_for=LEASE, worker="other"),
+        )
+        assert sorted(ids([*first.claims, *second.claims])) == sorted(found)
+        lane.succeed(*first.claims, *second.claims)
+
+
+def test_claims_with_and_without_dispatch_rows_against_settling_and_giving_back(dsn: str, lane: Lane, shape: str) -> None:
+    lane.trigger(*runs_of(random.Random(), shape) * 3)
+    contend(dsn, claim_anything(dsn), claim_anything(dsn, backwards=True), drain, trigger(shape), expire_all(dsn))
+
+
+def expire_all(dsn: str) -> Move:
+    def move(storage: PostgresStorage, rng: random.Random) -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE runlane.dispatch SET expires_at = now() - interval '1 second' WHERE run_id IN"
+                " (SELECT run_id FROM runlane.dispatch ORDER BY run_id LIMIT 5 FOR UPDATE SKIP LOCKED)"
+            )
+        storage.maintenance.expire_dispatches(limit=100)
+
+    return move
+
+
+def test_cancelling_against_claim_and_settle(dsn: str, lane: Lane, shape: str) -> None:
+    lane.trigger(*runs_of(random.Random(), shape) * 3)
+    contend(dsn, cancel_anything(dsn), cancel_anything(dsn), claim_anything(dsn), drain, trigger(shape))
+
+
+def test_cancelling_against_timers_that_fire(dsn: str, lane: Lane, shape: str) -> None:
+    soon = timedelta(milliseconds=1)
+    contend(dsn, cancel_anything(dsn), cancel_anything(dsn), maintain, trigger(shape, delay=soon), drain)
+
+
+def test_cancelling_and_settling_against_pausing(dsn: str, lane: Lane, shape: str) -> None:
+    def pause(storage: PostgresStorage, rng: random.Random) -> None:
+        which = rng.choice([(None, None), (None, "k1"), ("t1", None), ("t1", "k1")])
+        storage.queues.pause("a", tenant=which[0], concurrency_key=which[1], actor=None)
+        storage.queues.resume("a", tenant=which[0], concurrency_key=which[1], actor=None)
+
+    lane.trigger(*runs_of(random.Random(), shape) * 2)
+    contend(dsn, pause, pause, cancel_anything(dsn), claim_anything(dsn), drain, trigger(shape), rounds=15)
+
+
+def test_deadlines_of_two_ticks_against_settling(dsn: str, lane: Lane, shape: str) -> None:
+    short = timedelta(milliseconds=1)
+
+    def hurried(backwards: bool) -> Move:
+        def move(storage: PostgresStorage, rng: random.Random) -> None:
+            found = [NewRun(run.task, run.queue, "{}", tenant=run.tenant, concurrency_key=run.concurrency_key, finish_timeout=short)
+                     for run in runs_of(rng, shape, backwards=backwards)]  # fmt: skip
+            storage.triggers.trigger_runs(found, eager=True)
+            storage.maintenance.expire_deadlines(limit=100)
+
+        return move
+
+    contend(dsn, hurried(False), hurried(True), drain, drain, maintain)
+
+
+def test_folding_against_settling_and_joined_callers(dsn: str, lane: Lane, shape: str) -> None:
+    def join(storage: PostgresStorage, rng: random.Random) -> None:
+        with psycopg.connect(dsn) as connection:
+            storage.triggers.record_runs(connection, runs_of(rng, shape))
+            storage.triggers.record_runs(connection, runs_of(rng, shape, delay=timedelta(hours=1))[::-1])
+
+    contend(dsn, join, join, maintain, maintain, drain, cancel_anything(dsn))
