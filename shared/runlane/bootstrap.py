@@ -8,7 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, connect
+from runlane.adapters.postgres.audit import PostgresAudit
+from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
 from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
 from runlane.adapters.postgres.migrate import Phase
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
@@ -87,6 +88,12 @@ def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> 
         return applied
     changed = load_app(found.app).queues.put_in_force(actor="migrate")
     return (*applied, *(f"queue {name}" for name in changed))
+
+
+def audit(settings: Settings | None = None) -> PostgresAudit:
+    """A reader of the environment's history and counters, on a connection of its own."""
+    found = settings or read_settings()
+    return PostgresAudit(Session(_source(found), found.database_schema))
 
 
 def _source(settings: Settings, *, admin: bool = False) -> ConnectionSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import inf
+from os import getpid
 from socket import gethostname
 from typing import Any, Unpack
 from uuid import uuid4
@@ -74,7 +75,7 @@ class Runlane:
         self.queue_registry = _checked(faults, QueueRegistry, queues) or QueueRegistry(())
         self.tasks: Mapping[str, AnyTask] = _checked(faults, catalog, tasks, self.queue_registry, lane.transport, middleware) or {}
         settings = WorkerSettings(
-            name=worker_name or f"{gethostname()}-{uuid4().hex[:8]}",
+            name=worker_name or f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}",
             queues=_checked(faults, self._names, worker_queues) or (),
             concurrency=_concurrency(worker_concurrency, faults),
             lease_for=parse_duration(_checked(faults, _positive, lease_duration, "lease_duration") or "60s"),
@@ -161,7 +162,10 @@ class Runlane:
         `remaining` gives the seconds until the process is stopped; None: never. Returns the ids of messages that failed.
         """
         records = [message if isinstance(message, Record) else self._parsed(message) for message in messages]
-        return self._delivery.deliver(records, remaining)
+        try:
+            return self._delivery.deliver(records, remaining)
+        finally:
+            self._worker.telemetry.flush()
 
     def deliver_sqs(self, event: Mapping[str, Any], remaining: Remaining | None = None) -> dict[str, list[dict[str, str]]]:
         """An SQS event in, Lambda's partial batch response out."""
@@ -174,8 +178,10 @@ class Runlane:
         `time_budget` is in seconds; `remaining` gives the seconds until the process is stopped.
         """
         self._drift.look()
-        report = self._maintenance.tick(_tick_budget(time_budget, remaining))
-        return _shown(report)
+        try:
+            return _shown(self._maintenance.tick(_tick_budget(time_budget, remaining)))
+        finally:
+            self._worker.telemetry.flush()
 
     def _parsed(self, message: Mapping[str, Any]) -> Record:
         message_id = str(message["messageId"])

@@ -31,20 +31,19 @@ _BY_VARIABLE = {variable: field for field, variable in _VARIABLES.items()}
 
 
 def _name(value: str) -> str:
-    return _without_runlane_error(lambda: validate_name(value, "it"))
+    try:
+        return validate_name(value, "it")
+    except RunlaneError as error:
+        # pydantic gathers ValueErrors; ours would end the gathering at the first.
+        raise ValueError(error.message) from error
 
 
 def _duration(value: str) -> str:
-    _without_runlane_error(lambda: parse_duration(value, "it"))
-    return value
-
-
-def _without_runlane_error(check: Any) -> Any:
-    # pydantic gathers ValueErrors; ours would end the gathering at the first.
     try:
-        return check()
+        parse_duration(value, "it")
     except RunlaneError as error:
         raise ValueError(error.message) from error
+    return value
 
 
 class Settings(BaseModel):
@@ -93,6 +92,13 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
 def variables_of_process() -> Mapping[str, str]:
     """The environment to hand to a child process."""
     return dict(os.environ)
+
+
+def adopt_variables(variables: Mapping[str, str], *, alone: bool = False) -> None:
+    """Set variables of this process's environment, for all that reads it and for child processes; alone: forget every other setting."""
+    for variable in _BY_VARIABLE if alone else ():
+        os.environ.pop(variable, None)
+    os.environ.update(variables)
 
 
 def _fault(location: tuple[int | str, ...], message: str) -> str:

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from threading import Lock
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 _ERRORS = frozenset({"phase.failed", "settle.failed", "attempt.strayed", "worker.exits", "observer.failed"})
-_ROUTINE = frozenset({"settle.done", "claim.refused"})
+_ROUTINE = frozenset({"settle.done", "claim.refused", "tick.done"})
 
 
 class PowertoolsTelemetry:
-    """Errors and warnings are logged at once; counts are kept and written as one EMF line by `flush`, once an invocation."""
+    """Errors and warnings are logged at once; counts are summed and written as EMF by `flush`, once an invocation.
+
+    `metrics`: whether anybody reads EMF from standard output, as CloudWatch does in Lambda.
+    """
 
     def __init__(self, *, environment: str, metrics: bool) -> None:
+        self._environment = environment
         self._logger = Logger(service="runlane", level=logging.INFO, environment=environment)
-        self._metrics = Metrics(namespace="Runlane", service="runlane") if metrics else None
-        if self._metrics is not None:
-            self._metrics.set_default_dimensions(environment=environment)
+        self._writers = {logging.ERROR: self._logger.error, logging.WARNING: self._logger.warning, logging.DEBUG: self._logger.debug}
+        self._is_counting = metrics
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
 
     def emit(self, event: str, /, **facts: Any) -> None:
-        self._logger.log(_level(event), event, extra={name: _plain(value) for name, value in facts.items()})
-        if self._metrics is not None:
-            for name, count in _counts(event, facts):
-                self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+        level = _level(event)
+        # Routine facts come with every batch; at the default level they must cost nothing but their counts.
+        if level >= self._logger.log_level:
+            self._writers[level](event, extra={name: _plain(value) for name, value in facts.items()})
+        if self._is_counting:
+            with self._lock:
+                self._counts.update(dict(_counted(event, facts)))
 
     def flush(self) -> None:
-        """Write the metrics gathered since the last flush."""
-        if self._metrics is not None and self._metrics.metric_set:
-            self._metrics.flush_metrics()
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        if counts:
+            metrics = Metrics(namespace="Runlane", service="runlane")
+            metrics.add_dimension(name="environment", value=self._environment)
+            for name, count in counts.items():
+                metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+            metrics.flush_metrics()
 
 
 def _level(event: str) -> int:
@@ -40,13 +55,15 @@ def _level(event: str) -> int:
     return logging.DEBUG if event in _ROUTINE else logging.WARNING
 
 
-def _counts(event: str, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _counted(event: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     if event == "settle.done":
-        settled = [(f"runs_{status}", count) for status, count in facts["statuses"].items()]
-        return [*settled, ("results_refused", facts["refused"])] if facts["refused"] else settled
-    if event == "claim.refused":
-        return [(f"wakeups_{reason}", count) for reason, count in facts["reasons"].items()]
-    return [(event.replace(".", "_"), int(facts.get("count", 1)))]
+        yield from ((f"runs_{status}", count) for status, count in facts["statuses"].items())
+    elif event == "claim.refused":
+        yield from ((f"wakeups_{reason}", count) for reason, count in facts["reasons"].items())
+    elif event == "tick.done":
+        yield from ((f"tick_{phase}", count) for phase, count in facts["counts"].items())
+    else:
+        yield event.replace(".", "_"), int(facts.get("count", 1))
 
 
 def _plain(value: Any) -> Any:

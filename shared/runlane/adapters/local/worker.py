@@ -15,7 +15,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import boto3
 from botocore.config import Config
@@ -80,14 +82,17 @@ def wait(stopping: threading.Event, parent: int | None) -> None:
             return
 
 
-def spawn_worker(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def spawn_worker(arguments: Sequence[str], variables: Mapping[str, str], log: Path | None = None) -> subprocess.Popen[bytes]:
     """Start this module as a process that ends with this one; `arguments` as on the command line, `variables` on top of the environment.
 
-    The process is the worker itself: `terminate()` drains it, `kill()` is the crash.
+    The process is the worker itself: `terminate()` drains it, `kill()` is the crash. Its output is appended to `log`, or is this one's.
     """
     command = [sys.executable, "-m", __spec__.name, *arguments, "--exit-with", str(os.getpid())]
     # A session of its own: Ctrl-C reaches the parent only, which stops its workers in the right order.
-    return subprocess.Popen(with_variables(command, variables), stdin=subprocess.DEVNULL, start_new_session=True)
+    with nullcontext() if log is None else log.open("ab") as output:
+        return subprocess.Popen(
+            with_variables(command, variables), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
 
 
 if __name__ == "__main__":
