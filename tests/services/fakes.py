@@ -253,6 +253,10 @@ class FakeStorage:
 @dataclass
 class FakeTelemetry:
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    flushes: int = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
 
     def emit(self, event: str, /, **facts: Any) -> None:
         self.events.append((event, facts))

@@ -10,7 +10,14 @@ class Telemetry(Protocol):
         """Report one fact by its dotted name, e.g. `delivery.refused`. Must not raise and must not carry payloads."""
         ...
 
+    def flush(self) -> None:
+        """Write what has been gathered; called at the end of each delivery and tick."""
+        ...
+
 
 class Silent:
     def emit(self, event: str, /, **facts: Any) -> None:
+        return None
+
+    def flush(self) -> None:
         return None

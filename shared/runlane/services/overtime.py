@@ -44,6 +44,7 @@ class Overtime:
         if is_written.wait(self._budget.grace):
             last.join(LAST_PUBLISH)
         self._worker.telemetry.emit("worker.exits", run_ids=[one.run_id for one in settlements], is_settled=is_written.is_set())
+        self._worker.telemetry.flush()
 
     def _write(self, settlements: Sequence[Settlement], is_written: Event) -> None:
         report = self._worker.settler.write(settlements)

@@ -16,7 +16,7 @@ from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.statements import into_schema, named_statements
 
 _IDLE_CHECK_AFTER = 1.0
-_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
+_KEEPALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
 
 
 class ConnectionSource(Protocol):

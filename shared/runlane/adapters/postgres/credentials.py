@@ -54,7 +54,9 @@ class SecretSource:
             }
         except (ValueError, KeyError, TypeError):
             # Without the cause: its text may hold the secret.
-            raise ConfigurationError(["the database secret is not the JSON that RDS keeps: host, username and password are needed"]) from None
+            raise ConfigurationError(
+                ["the database secret is not the JSON that RDS keeps: host, username and password are needed"]
+            ) from None
         return with_verified_tls(make_conninfo(**parts), ca=self._ca)
 
     def _secrets(self) -> Any:
@@ -62,5 +64,7 @@ class SecretSource:
             import boto3
             from botocore.config import Config
 
-            self._client = boto3.client("secretsmanager", config=Config(connect_timeout=1, read_timeout=3, retries={"total_max_attempts": 2}))
+            self._client = boto3.client(
+                "secretsmanager", config=Config(connect_timeout=1, read_timeout=3, retries={"total_max_attempts": 2})
+            )
         return self._client

@@ -27,6 +27,10 @@ class Migration:
     text: str
 
     @property
+    def title(self) -> str:
+        return f"{self.number:04d}_{self.name}"
+
+    @property
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
@@ -53,13 +57,12 @@ def migrate(connection: psycopg.Connection, *, schema: str, environment: str, ph
 
     Raises `ConfigurationError` when an applied migration has another text, or the schema is another environment's.
     """
-    applied: list[str] = []
     _prepare(connection, schema)
-    for migration in load_migrations():
-        if phase in (None, migration.phase) and _apply(connection, schema, migration):
-            applied.append(f"{migration.number:04d}_{migration.name}")
+    applied = tuple(
+        migration.title for migration in load_migrations() if phase in (None, migration.phase) and _apply(connection, schema, migration)
+    )
     _claim_schema(connection, schema, environment)
-    return tuple(applied)
+    return applied
 
 
 def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
         numbers = set()
         if row and row[0]:
             numbers = {number for (number,) in connection.execute(into_schema("SELECT number FROM {schema}.migration", schema).encode())}
-    return tuple(f"{m.number:04d}_{m.name}" for m in load_migrations() if m.number not in numbers)
+    return tuple(migration.title for migration in load_migrations() if migration.number not in numbers)
 
 
 def _prepare(connection: psycopg.Connection, schema: str) -> None:
@@ -94,7 +97,9 @@ def _apply(connection: psycopg.Connection, schema: str, migration: Migration) ->
         if row:
             if row[0] != migration.checksum:
                 raise ConfigurationError(
-                    [f"migration {migration.number:04d}_{migration.name} was applied with another text; applied migrations are never edited"]
+                    [
+                        f"migration {migration.number:04d}_{migration.name} was applied with another text; applied migrations are never edited"
+                    ]
                 )
             return False
         connection.execute(into_schema(migration.text, schema).encode())
@@ -107,8 +112,15 @@ def _apply(connection: psycopg.Connection, schema: str, migration: Migration) ->
 
 def _claim_schema(connection: psycopg.Connection, schema: str, environment: str) -> None:
     with connection.transaction():
-        connection.execute(into_schema("INSERT INTO {schema}.environment (name) SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {schema}.environment)", schema).encode(), (environment,))
+        connection.execute(
+            into_schema(
+                "INSERT INTO {schema}.environment (name) SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {schema}.environment)", schema
+            ).encode(),
+            (environment,),
+        )
         row = connection.execute(into_schema("SELECT name FROM {schema}.environment", schema).encode()).fetchone()
         if row and row[0] != environment:
-            raise ConfigurationError([f"schema {schema!r} belongs to environment {row[0]!r}, not {environment!r}; give each environment a schema of its own"])
+            raise ConfigurationError(
+                [f"schema {schema!r} belongs to environment {row[0]!r}, not {environment!r}; give each environment a schema of its own"]
+            )
         connection.execute(into_schema("SELECT {schema}.ensure_partitions_v1(now(), %s)", schema).encode(), (_WEEKS_AHEAD,))

@@ -84,16 +84,45 @@ def _summary(row: tuple[Any, ...]) -> RunSummary:
 
 
 def _record(row: tuple[Any, ...]) -> RunRecord:
-    payload, result, failure, *middle, trace, meta, expires_at, requested_at = row[11:]
+    (
+        run_id, task, queue, status, tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at, payload, result, failure,
+        priority, idempotency_key, singleton_key, max_attempts, start_timeout, finish_timeout, actor, trace, meta, lease_expires_at,
+        cancellation_requested_at,
+    ) = row  # fmt: skip
     return RunRecord(
-        RunId(row[0]), row[1], row[2], Status(row[3]), *row[4:11], decode_json(payload), decode_json(result), decode_failure(decode_json(failure)),
-        *middle, decode_json(trace), decode_json(meta), expires_at, requested_at,
-    )  # fmt: skip
+        run_id=RunId(run_id),
+        task=task,
+        queue=queue,
+        status=Status(status),
+        tenant=tenant,
+        concurrency_key=concurrency_key,
+        attempt=attempt,
+        failures=failures,
+        created_at=created_at,
+        due_at=due_at,
+        ended_at=ended_at,
+        payload=decode_json(payload),
+        result=decode_json(result),
+        failure=decode_failure(decode_json(failure)),
+        priority=priority,
+        idempotency_key=idempotency_key,
+        singleton_key=singleton_key,
+        max_attempts=max_attempts,
+        start_timeout=start_timeout,
+        finish_timeout=finish_timeout,
+        actor=actor,
+        trace=decode_json(trace),
+        meta=decode_json(meta),
+        lease_expires_at=lease_expires_at,
+        cancellation_requested_at=cancellation_requested_at,
+    )
 
 
 def _event(row: tuple[Any, ...]) -> EventRecord:
     run_id, seq, kind, at, actor, attempt, slot_seq, occupied, queue_slot_seq, queue_occupied, data = row
-    return EventRecord(RunId(run_id), seq, EventType(kind), at, actor, attempt, slot_seq, occupied, queue_slot_seq, queue_occupied, decode_json(data))
+    return EventRecord(
+        RunId(run_id), seq, EventType(kind), at, actor, attempt, slot_seq, occupied, queue_slot_seq, queue_occupied, decode_json(data)
+    )
 
 
 def _make_cursor(last: RunId, run_filter: RunFilter) -> str:
