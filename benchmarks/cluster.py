@@ -1,0 +1,91 @@
+"""The one Postgres of a run: fresh databases in it, and the CPU of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+import psycopg
+
+from benchmarks.catalog import QUEUES
+from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.postgres.migrate import migrate
+from runlane.adapters.postgres.storage import PostgresStorage
+
+
+TEMPLATE = "bench_template"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCpu:
+    """Seconds: of the processes that serve connections to one database, and of all the others."""
+
+    backends: float
+    others: float
+
+    def __sub__(self, before: ServerCpu) -> ServerCpu:
+        return ServerCpu(self.backends - before.backends, self.others - before.others)
+
+
+class BenchCluster:
+    def __init__(self, server: LocalPostgres) -> None:
+        self._server = server
+        self._has_template = False
+
+    @contextmanager
+    def database(self, name: str, *, ours: bool = True) -> Iterator[str]:
+        """The DSN of a new database, with our schema and the catalog's policies unless it is a peer's; dropped at the end."""
+        with psycopg.connect(self._server.dsn, autocommit=True) as admin:
+            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {self._template() if ours else "template1"}')  # type: ignore[arg-type]
+            dsn = self._dsn(name)
+            try:
+                yield dsn
+            finally:
+                admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+
+    def cpu(self, database: str) -> ServerCpu:
+        """What was used since the start. Of a connection that has ended nothing is known but that it belongs to the others."""
+        assert self._server.pid is not None
+        postmaster = psutil.Process(self._server.pid)
+        used = postmaster.cpu_times()
+        backends, others = 0.0, used.user + used.system + used.children_user + used.children_system
+        for child in postmaster.children(recursive=True):
+            try:
+                times, title = child.cpu_times(), " ".join(child.cmdline())
+            except psutil.NoSuchProcess:
+                continue
+            seconds = times.user + times.system
+            if f" postgres {database} " in title:
+                backends += seconds
+            else:
+                others += seconds
+        return ServerCpu(backends, others)
+
+    def _dsn(self, name: str) -> str:
+        return f"{self._server.dsn.rpartition('/')[0]}/{name}"
+
+    def _template(self) -> str:
+        if not self._has_template:
+            with psycopg.connect(self._server.dsn, autocommit=True) as admin:
+                admin.execute(f"CREATE DATABASE {TEMPLATE}")  # type: ignore[arg-type]
+            _install(self._dsn(TEMPLATE))
+            self._has_template = True
+        return TEMPLATE
+
+
+def settle_down(dsn: str) -> None:
+    """Fresh statistics and nothing left to write, so that a measurement pays for its own work only."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+        connection.execute("CHECKPOINT")
+
+
+def _install(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        migrate(connection, schema="runlane", environment="bench")
+    storage = PostgresStorage(dsn)
+    storage.queues.write_policies(QUEUES, actor="bench")
+    storage.close()

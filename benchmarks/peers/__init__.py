@@ -1,0 +1,1 @@
+"""The rival, in a virtual environment of its own."""
