@@ -170,7 +170,8 @@ def as_effect(row: tuple[Any, ...]) -> Effect:
 
 def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
     (
-        _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at, trace, meta, *_,
+        _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,
+        trace, meta, *_,
     ) = row  # fmt: skip
     return ClaimedRun(
         run_id, token, task, queue, payload.decode(), attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,

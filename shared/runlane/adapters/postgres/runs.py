@@ -18,8 +18,16 @@ from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary
 from runlane.ports.stores import Page, RunFilter, Wakeup
 
 _ENDS = frozenset(
-    {EventType.SUCCEEDED, EventType.FAILED, EventType.CANCELLED, EventType.RETRY_SCHEDULED, EventType.RELEASED, EventType.LEASE_EXPIRED, EventType.RESCHEDULED}
-)  # fmt: skip
+    {
+        EventType.SUCCEEDED,
+        EventType.FAILED,
+        EventType.CANCELLED,
+        EventType.RETRY_SCHEDULED,
+        EventType.RELEASED,
+        EventType.LEASE_EXPIRED,
+        EventType.RESCHEDULED,
+    }
+)
 
 
 class PostgresRunStore:

@@ -1,0 +1,76 @@
+"""A session outlives what happens to its connection."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.postgres.connection import FixedSource, Session
+from runlane.domain.errors import ConfigurationError, UnavailableError
+
+
+def _backend(session: Session) -> int:
+    session.run("read_policies", {})
+    connection = session._connection
+    assert connection is not None
+    return connection.info.backend_pid
+
+
+def _terminate(connection: psycopg.Connection, pid: int) -> None:
+    connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+def test_a_connection_that_died_while_idle_is_replaced_before_the_statement(dsn: str, connection: psycopg.Connection) -> None:
+    session = Session(FixedSource(dsn), "runlane")
+    first = _backend(session)
+    _terminate(connection, first)
+    session._used_at -= 60
+
+    assert _backend(session) != first
+    session.close()
+
+
+def test_a_connection_that_dies_in_use_is_unavailable_once_and_then_replaced(dsn: str, connection: psycopg.Connection) -> None:
+    session = Session(FixedSource(dsn), "runlane")
+    _terminate(connection, _backend(session))
+
+    with pytest.raises(UnavailableError):
+        session.run("read_policies", {})
+
+    assert session.run("read_policies", {}) == []
+    session.close()
+
+
+def test_a_schema_that_is_not_migrated_says_what_to_run(dsn: str) -> None:
+    session = Session(FixedSource(dsn), "nowhere")
+
+    with pytest.raises(ConfigurationError, match="runlane migrate"):
+        session.run("read_policies", {})
+    session.close()
+
+
+def test_a_refused_login_asks_for_fresh_credentials_once(dsn: str, server: LocalPostgres) -> None:
+    asked: list[bool] = []
+    stale = make_conninfo(server.dsn, password="stale")
+
+    class Rotating:
+        def conninfo(self, *, refresh: bool) -> str:
+            asked.append(refresh)
+            return dsn if refresh else stale
+
+    session = Session(Rotating(), "runlane")
+    assert session.run("read_policies", {}) == []
+    assert asked == [False, True]
+    session.close()
+
+
+def test_an_error_of_the_database_carries_no_values(dsn: str) -> None:
+    session = Session(FixedSource(dsn), "runlane")
+
+    with pytest.raises(Exception, match="refused a statement") as raised:
+        session.run("trigger_runs", {"runs": '[{"secret": "hunter2"', "eager": True})
+
+    assert "hunter2" not in str(raised.value)
+    session.close()
