@@ -11,7 +11,7 @@ from typing import Any
 from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
 from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
-from runlane.adapters.postgres.migrate import Phase
+from runlane.adapters.postgres.migrate import Phase, grant
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.powertools import PowertoolsTelemetry
@@ -84,6 +84,8 @@ def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> 
     found = settings or read_settings()
     with connect(_source(found, admin=True).conninfo(refresh=False)) as connection:
         applied = apply_migrations(connection, schema=found.database_schema, environment=found.environment, phase=phase)
+        if found.database_role is not None:
+            grant(connection, schema=found.database_schema, role=found.database_role)
     if phase == "after":
         return applied
     changed = load_app(found.app).queues.put_in_force(actor="migrate")

@@ -19,6 +19,7 @@ _VARIABLES = {
     "database_url": "DATABASE_URL",
     "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
     "database_admin_secret_arn": "RUNLANE_DATABASE_ADMIN_SECRET_ARN",
+    "database_role": "RUNLANE_DATABASE_ROLE",
     "database_ca": "RUNLANE_DATABASE_CA",
     "queue_url": "RUNLANE_QUEUE_URL",
     "queue_urls": "RUNLANE_QUEUE_URLS",
@@ -60,6 +61,8 @@ class Settings(BaseModel):
     database_secret_arn: str | None = None
     database_admin_secret_arn: str | None = None
     """Read by migrate alone; without it migrate logs in as the runtime does."""
+    database_role: Annotated[str, Field(max_length=63)] | None = None
+    """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
     database_ca: str | None = None
     """A file of root certificates for the database's TLS; default: the system's."""
     queue_url: str | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, LiteralString
 
 import psycopg
+from psycopg import sql
 
 from runlane.adapters.postgres.statements import into_schema, quote_schema
 from runlane.domain.errors import ConfigurationError
@@ -15,6 +16,14 @@ from runlane.domain.errors import ConfigurationError
 Phase = Literal["before", "after"]
 _LOCK = 1919317612
 _WEEKS_AHEAD = 4
+_GRANTS: tuple[LiteralString, ...] = (
+    "GRANT USAGE ON SCHEMA {schema} TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
+    "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration, {schema}.environment FROM {role}",
+    "GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role}",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,14 @@ def migrate(connection: psycopg.Connection, *, schema: str, environment: str, ph
     return applied
 
 
+def grant(connection: psycopg.Connection, *, schema: str, role: str) -> None:
+    """Let the runtime's role use the schema: read and write rows, call functions, own nothing. Safe to repeat."""
+    names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
+    with connection.transaction():
+        for statement in _GRANTS:
+            connection.execute(sql.SQL(statement).format(**names))
+
+
 def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
     """The migrations of this release that the schema lacks."""
     with connection.transaction():
@@ -96,11 +113,7 @@ def _apply(connection: psycopg.Connection, schema: str, migration: Migration) ->
         ).fetchone()
         if row:
             if row[0] != migration.checksum:
-                raise ConfigurationError(
-                    [
-                        f"migration {migration.number:04d}_{migration.name} was applied with another text; applied migrations are never edited"
-                    ]
-                )
+                raise ConfigurationError(f"migration {migration.title} was applied with another text; applied migrations are never edited")
             return False
         connection.execute(into_schema(migration.text, schema).encode())
         connection.execute(
@@ -112,6 +125,7 @@ def _apply(connection: psycopg.Connection, schema: str, migration: Migration) ->
 
 def _claim_schema(connection: psycopg.Connection, schema: str, environment: str) -> None:
     with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, -1)", (_LOCK,))
         connection.execute(
             into_schema(
                 "INSERT INTO {schema}.environment (name) SELECT %s WHERE NOT EXISTS (SELECT 1 FROM {schema}.environment)", schema

@@ -1,0 +1,96 @@
+"""Migrations run once however often and by however many, claim their schema, and give the runtime's role no more than it needs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from runlane.adapters.postgres.migrate import grant, load_migrations, migrate, pending
+from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.domain.errors import ConfigurationError
+from runlane.domain.queue import Queue
+from runlane.ports.stores import NewRun
+from tests.postgres.factories import Lane
+
+DUMP = Path(__file__).parent / "schema.txt"
+_COLUMNS = """
+SELECT 'column ' || c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+WHERE c.relnamespace = 'runlane'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'c') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_INDEXES = "SELECT 'index ' || replace(indexdef, 'runlane.', '') FROM pg_indexes WHERE schemaname = 'runlane' AND indexname !~ '[0-9]{8}'"
+_FUNCTIONS = "SELECT 'function ' || oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'runlane'::regnamespace"
+
+
+def test_the_schema_is_the_one_that_is_checked_in(connection: psycopg.Connection) -> None:
+    lines = sorted(row[0] for part in (_COLUMNS, _INDEXES, _FUNCTIONS) for row in connection.execute(part))
+
+    assert "\n".join(lines) + "\n" == DUMP.read_text(encoding="utf-8"), (
+        "the schema has changed: write the new one into tests/postgres/schema.txt"
+    )
+
+
+def test_migrating_again_does_nothing(connection: psycopg.Connection) -> None:
+    assert migrate(connection, schema="runlane", environment="test") == ()
+    assert pending(connection, schema="runlane") == ()
+
+
+def test_four_processes_migrate_an_empty_schema_once(dsn: str) -> None:
+    def run(_: int) -> tuple[str, ...]:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            return migrate(connection, schema="another", environment="staging")
+
+    with ThreadPoolExecutor(4) as pool:
+        applied = [title for titles in pool.map(run, range(4)) for title in titles]
+
+    assert sorted(applied) == [migration.title for migration in load_migrations()]
+
+
+def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
+    connection.execute("UPDATE runlane.migration SET checksum = 'other' WHERE number = 1")
+
+    with pytest.raises(ConfigurationError, match="never edited"):
+        migrate(connection, schema="runlane", environment="test")
+    connection.execute("DELETE FROM runlane.migration WHERE number = 1")
+
+
+def test_a_schema_belongs_to_one_environment(connection: psycopg.Connection) -> None:
+    with pytest.raises(ConfigurationError, match="belongs to environment 'test'"):
+        migrate(connection, schema="runlane", environment="staging")
+
+
+def test_a_schema_of_any_name_works(dsn: str, connection: psycopg.Connection) -> None:
+    name = 'odd "name"; DROP'
+    migrate(connection, schema=name, environment="odd")
+    storage = PostgresStorage(dsn, schema=name)
+    storage.queues.write_policies([Queue("main")], actor=None)
+
+    assert len(storage.triggers.trigger_runs([NewRun("t", "main", "{}")], eager=True).wakeups) == 1
+    storage.close()
+
+
+def test_the_runtimes_role_works_and_owns_nothing(dsn: str, lane: Lane, connection: psycopg.Connection) -> None:
+    role = "runtime_role"
+    connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+    connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+    lane.storage.queues.write_policies([Queue("main")], actor=None)
+    grant(connection, schema="runlane", role=role)
+    storage = PostgresStorage(make_conninfo(dsn, user=role))
+
+    (recorded,) = storage.triggers.trigger_runs([NewRun("t", "main", "{}")], eager=True).runs
+    (claim,) = storage.deliveries.claim_runs([recorded.run_id], lease_for=timedelta(minutes=1), worker="w").claims
+    assert storage.maintenance.ensure_partitions().count == 0
+    assert claim.run_id == recorded.run_id
+    with psycopg.connect(make_conninfo(dsn, user=role), autocommit=True) as restricted:
+        for statement in ("DROP TABLE runlane.run", "UPDATE runlane.environment SET name = 'x'", "CREATE TABLE runlane.mine (x int)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                restricted.execute(statement.encode())
+    storage.close()
+    connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+    connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
