@@ -1,0 +1,32 @@
+"""All commands, one module a group. What they import at the top must be cheap: `--help` loads all of them."""
+
+from __future__ import annotations
+
+import typer
+
+from runlane.cli import queues, runs
+from runlane.cli.demo.command import demo
+from runlane.cli.dev import dev
+from runlane.cli.migrate import migrate
+from runlane.cli.options import AppPath, AsJson
+from runlane.cli.tick import tick
+from runlane.cli.trigger import trigger
+
+application = typer.Typer(
+    help="Durable, fair background runs: Postgres holds the truth, SQS only wakes the workers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@application.callback()
+def root(app: AppPath = None, as_json: AsJson = False) -> None:
+    pass
+
+
+for command in (demo, dev, migrate, trigger, tick):
+    application.command()(command)
+for group in (runs, queues):
+    application.add_typer(group.application, name=group.__name__.rpartition(".")[2])

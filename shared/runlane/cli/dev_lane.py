@@ -1,0 +1,58 @@
+"""How other commands find a running `runlane dev`: the file `.runlane/env`, which a shell can read too."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from runlane.cli.project import local_folder
+from runlane.settings import adopt_variables, variables_of_process
+
+PROCESS = "RUNLANE_DEV_PID"
+_DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN", "RUNLANE_DATABASE_ADMIN_SECRET_ARN")
+
+
+@contextmanager
+def announced(variables: Mapping[str, str]) -> Iterator[Path]:
+    """The file with these variables, for as long as this process works; only its owner may read it."""
+    path = local_folder() / "env"
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    lines = (f"{name}={shlex.quote(value)}\n" for name, value in {**variables, PROCESS: str(os.getpid())}.items())
+    path.write_text("".join(lines))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def adopt() -> bool:
+    """Where the environment names no database, take over all of a running `runlane dev`; whether there is one."""
+    given = variables_of_process()
+    if any(given.get(name) for name in _DATABASES):
+        return False
+    found = _read(local_folder() / "env")
+    if not _is_alive(found.get(PROCESS, "")):
+        return False
+    # The application may still be chosen; the rest belongs together.
+    adopt_variables({name: value for name, value in found.items() if name != "RUNLANE_APP" or not given.get(name)})
+    return True
+
+
+def _read(path: Path) -> dict[str, str]:
+    if not path.is_file() or path.stat().st_uid != os.getuid():
+        return {}
+    pairs = (word.partition("=") for word in shlex.split(path.read_text()))
+    return {name: value for name, _, value in pairs}
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, OSError):
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""A development session: servers, worker processes and the ticker, started and stopped in the right order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from rich.text import Text
+
+from runlane.adapters.local.worker import spawn_worker
+from runlane.bootstrap import migrate
+from runlane.cli.dev_lane import announced
+from runlane.cli.local_lane import importable, local_lane
+from runlane.cli.output import answer, cell, console
+from runlane.cli.project import MAINTENANCE, WORKER, local_folder, require_project
+from runlane.domain.errors import ConfigurationError
+from runlane.settings import Settings, adopt_variables, read_settings, variables_of_process
+
+QUEUE = "runlane-dev"
+FUNCTION_TIMEOUT = timedelta(seconds=30)
+# Six times the function's, as in the template.
+VISIBILITY = timedelta(seconds=180)
+LOOK_EVERY = 0.5
+RESTART_AFTER = 1.0
+
+TRY = """\
+  runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s
+  runlane runs list
+  runlane queues stats
+"""
+
+_DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN")
+_QUEUES = ("RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS")
+
+
+def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bool) -> None:
+    """Run until SIGINT or SIGTERM; a worker that ends is replaced."""
+    project, stopping = require_project(), threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with _lane(project, app) as (variables, found), ExitStack() as stack:
+        changed = migrate(settings=found)
+        stack.enter_context(announced(variables))
+        running = stack.enter_context(_workers(variables, found, workers, tick_every))
+        _welcome(found, changed, workers, tick_every, as_json)
+        while not stopping.wait(LOOK_EVERY):
+            if dead := running.replace_dead():
+                console().print(Text(f"{dead} ended; another takes its place", style="yellow"))
+            stopping.wait(RESTART_AFTER if dead else 0)
+
+
+@contextmanager
+def _lane(project: Path, app: str | None) -> Iterator[tuple[Mapping[str, str], Settings]]:
+    given = variables_of_process()
+    has_database, has_queue = (any(given.get(name) for name in names) for names in (_DATABASES, _QUEUES))
+    if given.get("AWS_ENDPOINT_URL") and not has_queue:
+        raise ConfigurationError(
+            "AWS_ENDPOINT_URL names an SQS, but no queue is named: set RUNLANE_QUEUE_URL to one of its queues, or unset it"
+        )
+    folder = local_folder() / "postgres"
+    with local_lane(queue=QUEUE, visibility=VISIBILITY, directory=folder, postgres=not has_database, sqs=not has_queue) as made:
+        chosen = {"RUNLANE_APP": app} if app else {}
+        kept = {
+            name: given[name]
+            for name in (*_DATABASES, *_QUEUES, "AWS_ENDPOINT_URL", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
+            if given.get(name)
+        }
+        named = {"RUNLANE_ENVIRONMENT": "development", **kept, **made, **chosen}
+        adopt_variables(named)
+        yield named, read_settings()
+
+
+class Workers:
+    """Processes that poll; the first also ticks."""
+
+    def __init__(self, commands: list[list[str]], variables: Mapping[str, str]) -> None:
+        self._commands = commands
+        self._variables = variables
+        self._processes = [spawn_worker(command, variables) for command in commands]
+
+    def replace_dead(self) -> str:
+        """Start again what has ended; what it was, or nothing."""
+        for place, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[place] = spawn_worker(self._commands[place], self._variables)
+                return f"worker {process.pid}"
+        return ""
+
+    def stop(self) -> None:
+        """Let invocations under way end, at most as long as a function may take."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(FUNCTION_TIMEOUT.total_seconds())
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def _workers(variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
+    urls = sorted({*filter(None, [found.queue_url]), *found.queue_urls.values()})
+    command = ["--app", WORKER, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
+    command += [part for url in urls for part in ("--queue-url", url)]
+    ticking = ["--maintenance", MAINTENANCE, "--tick-every", str(tick_every.total_seconds())]
+    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(require_project())})
+    try:
+        yield running
+    finally:
+        console().print(Text("stopping …", style="dim"))
+        running.stop()
+
+
+def _welcome(found: Settings, changed: tuple[str, ...], workers: int, tick_every: timedelta, as_json: bool) -> None:
+    facts = {
+        "app": found.app,
+        "environment": found.environment,
+        "database_url": found.database_url,
+        "queue_url": found.queue_url,
+        "workers": workers,
+        "tick_every": tick_every,
+        "migrated": changed,
+        "variables": str(local_folder() / "env"),
+    }
+    answer(facts, as_json, lambda: _greeting(facts))
+
+
+def _greeting(facts: Mapping[str, object]) -> Text:
+    text = Text("Runlane runs here; Ctrl-C stops it.\n\n", style="bold")
+    text.append(f"  application  {facts['app']} ({facts['environment']})\n", style="not bold")
+    text.append(f"  database     {facts['database_url'] or 'in Secrets Manager'}\n", style="not bold")
+    text.append(f"  queue        {facts['queue_url']}\n", style="not bold")
+    text.append(f"  workers      {facts['workers']}, maintenance every {cell(facts['tick_every'])}\n\n", style="not bold")
+    text.append("In another terminal, in this folder:\n\n")
+    text.append(TRY, style="not bold")
+    text.append(f"\nOther programs find it with: set -a; . {facts['variables']}; set +a\n", style="not bold dim")
+    return text

@@ -1,0 +1,83 @@
+"""What commands answer: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from runlane.cli.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PIPE_WIDTH = 200
+"""Columns where nobody's terminal sets a limit."""
+
+
+def answer(value: Any, as_json: bool, show: Callable[[], RenderableType]) -> None:
+    """Write `value` as JSON, or what `show` makes of it."""
+    if as_json:
+        write_json(value)
+    else:
+        console().print(show())
+
+
+def write_json(value: Any) -> None:
+    """ASCII, so that nothing in it can act on a terminal; times as ISO 8601 in UTC, durations in seconds."""
+    sys.stdout.write(json.dumps(plain(value), indent=2) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """What `json` can write; fields of records keep their names and order."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(entry) for entry in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> RenderableType:
+    """A table of cleaned cells; columns whose names begin with `#` hold numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell(value)) for value in row))
+    return made if made.row_count else Text(empty, style="dim")
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, timedelta):
+        return span(value)
+    return clean(json.dumps(plain(value)) if isinstance(value, dict | list | tuple) else value)
+
+
+def span(duration: timedelta) -> str:
+    """About how long, in three digits at most."""
+    seconds = duration.total_seconds()
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

@@ -1,0 +1,13 @@
+"""Data made safe to show: a terminal must not obey what somebody put into a payload."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters of both sets, line separators, direction overrides and half characters.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(value: object) -> str:
+    """One line of text in which everything a terminal could obey is written out, as in `\\x1b`."""
+    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape").decode(), str(value))

@@ -1,0 +1,106 @@
+"""`runlane trigger`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runlane.cli.connect import connected
+from runlane.cli.options import AppPath, AsJson
+from runlane.cli.output import answer
+from runlane.cli.text import clean
+
+if TYPE_CHECKING:
+    from runlane.runtime import Runlane
+    from runlane.services.payload import AnyTask
+    from runlane.services.trigger import TriggerResult
+
+Payload = Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - the standard input.")]
+Wait = Annotated[str | None, typer.Option(help="Wait this long for the end, and answer with the run.", metavar="DURATION")]
+
+
+def trigger(
+    task: Annotated[str, typer.Argument(help="The task's id.")],
+    payload: Payload = "{}",
+    queue: Annotated[str | None, typer.Option(help="Instead of the task's.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Start no sooner, e.g. 30s.", metavar="DURATION")] = None,
+    priority: Annotated[int | None, typer.Option(help="Seconds ahead of its own partition, -600 to 600.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose fair share it uses.")] = None,
+    concurrency_key: Annotated[str | None, typer.Option("--key", help="The concurrency key.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key again makes no second run.")] = None,
+    singleton_key: Annotated[str | None, typer.Option(help="At most one active run of this key.")] = None,
+    actor: Annotated[str, typer.Option(help="Who, for the history.")] = "cli",
+    wait: Wait = None,
+    app: AppPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record a run and send it on its way."""
+    content = _payload(payload)
+    with connected(app) as runlane:
+        result = runlane.trigger(
+            _task(runlane, task),
+            content,
+            queue=queue,
+            delay=delay,
+            priority=priority,
+            tenant=tenant,
+            concurrency_key=concurrency_key,
+            idempotency_key=idempotency_key,
+            singleton_key=singleton_key,
+            actor=actor,
+        )
+        if wait is None:
+            answer(_document(result), as_json, lambda: _text(result))
+        else:
+            _wait(runlane, result, wait, as_json)
+
+
+def _task(runlane: Runlane, name: str) -> AnyTask:
+    if name not in runlane.tasks:
+        raise typer.BadParameter(f"there is no task {clean(name)!r}; there are: {', '.join(runlane.tasks) or 'none'}", param_hint="TASK")
+    return runlane.tasks[name]
+
+
+def _payload(text: str) -> Any:
+    try:
+        source = sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text
+        return json.loads(source)
+    except OSError as error:
+        raise typer.BadParameter(f"{clean(text[1:])} cannot be read: {error.strerror}", param_hint="PAYLOAD") from error
+    except ValueError as error:
+        raise typer.BadParameter(f"is not JSON: {error}", param_hint="PAYLOAD") from error
+
+
+def _document(result: TriggerResult) -> dict[str, Any]:
+    run = result.run
+    return {
+        "run_id": run.run_id,
+        "outcome": result.outcome,
+        "task": run.task,
+        "queue": run.queue,
+        "status": run.status,
+        "due_at": run.due_at,
+        "payload_matches": result.payload_matches,
+    }
+
+
+def _text(result: TriggerResult) -> Any:
+    from rich.text import Text
+
+    owner = " by another payload" if result.payload_matches is False else ""
+    return Text(f"{result.run.run_id}  {result.outcome}{owner}, {result.run.status} on {clean(result.run.queue)}")
+
+
+def _wait(runlane: Runlane, result: TriggerResult, timeout: str, as_json: bool) -> None:
+    from runlane.cli.runs import document, sheet
+    from runlane.domain.run import Status
+
+    run = runlane.runs.wait(result.run.run_id, timeout)
+    attempts = runlane.runs.attempts(run.run_id)
+    answer(document(run, attempts), as_json, lambda: sheet(run, attempts))
+    if run.status is not Status.SUCCEEDED:
+        raise typer.Exit(1)
