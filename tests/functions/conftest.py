@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from runlane import bootstrap
+from runlane.adapters.local.binaries import installed_postgres
+from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.postgres.migrate import migrate
+from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.adapters.sqs.envelope import parse_wakeup
+from runlane.domain.queue import Queue
+from runlane.runtime import Runlane
+from runlane.services.lane import Lane
+from tests.functions import catalog
+from tests.functions.world import ENVIRONMENT, Wire, World
+from tests.postgres import factories
+from tests.postgres.invariants import check_invariants
+
+TEMPLATE = "migrated"
+_NUMBERS = count(1)
+
+OpenWorld = Callable[..., World]
+"""`(tasks, queues=(main,), **options of Runlane)`: the environment's runtime, its queues in force."""
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[int], LocalPostgres]]:
+    """Running servers by major version, each with one migrated database that every test's own is copied from."""
+    with ExitStack() as running:
+
+        @cache
+        def start(major: int) -> LocalPostgres:
+            server = running.enter_context(LocalPostgres(major=major, durable=False, settings={"deadlock_timeout": "200ms"}))
+            _administer(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
+            with psycopg.connect(make_conninfo(server.socket_dsn, dbname=TEMPLATE), autocommit=True) as connection:
+                migrate(connection, schema="runlane", environment=ENVIRONMENT)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def major() -> int:
+    """The Postgres version; a test that has to hold on others too is parametrized with `major`."""
+    return 18
+
+
+@pytest.fixture
+def server(servers: Callable[[int], LocalPostgres], major: int) -> LocalPostgres:
+    if major not in {binaries.major for binaries in installed_postgres()}:
+        pytest.skip(f"Postgres {major} is not installed")
+    return servers(major)
+
+
+@pytest.fixture
+def dsn(server: LocalPostgres) -> Iterator[str]:
+    """A migrated database of the test's own."""
+    name = sql.Identifier(f"test_{next(_NUMBERS)}")
+    _administer(server, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, sql.Identifier(TEMPLATE)))
+    yield make_conninfo(server.socket_dsn, dbname=name.as_string().strip('"'))
+    _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture
+def connection(dsn: str) -> Iterator[psycopg.Connection]:
+    """Each statement a transaction of its own; at the end every count must be true."""
+    with psycopg.connect(dsn, autocommit=True) as opened:
+        yield opened
+        check_invariants(opened)
+
+
+@pytest.fixture
+def open_world(dsn: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenWorld]:
+    storage = PostgresStorage(dsn)
+
+    def build(tasks: Iterable[Any] = (), queues: Iterable[Queue] = (Queue("main", default=True),), **options: Any) -> World:
+        wire = Wire()
+        lane = Lane(options.pop("storage", None) or PostgresStorage(dsn), wire, parse_wakeup)
+        monkeypatch.setattr(
+            catalog, "build", lambda: Runlane(lane=lane, queues=queues, tasks=tasks, environment=ENVIRONMENT, **options), raising=False
+        )
+        _forget_runtime()
+        runlane = bootstrap.runtime()
+        runlane.queues.put_in_force(actor="test")
+        return World(runlane, wire, factories.Lane(storage, connection))
+
+    monkeypatch.setenv("RUNLANE_APP", "tests.functions.catalog:current")
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    monkeypatch.delenv("AWS_LAMBDA_FUNCTION_NAME", raising=False)
+    yield build
+    _forget_runtime()
+    storage.close()
+
+
+def _forget_runtime() -> None:
+    if bootstrap.runtime.cache_info().currsize:
+        bootstrap.runtime().close()
+    bootstrap.runtime.cache_clear()
+
+
+def _administer(server: LocalPostgres, statement: sql.Composed) -> None:
+    with psycopg.connect(server.socket_dsn, autocommit=True) as connection:
+        connection.execute(statement)
