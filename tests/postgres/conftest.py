@@ -17,7 +17,13 @@ from tests.postgres.invariants import check_invariants
 
 MAJORS = (18, 15)
 TEMPLATE = "migrated"
-SETTINGS = {"shared_buffers": "256MB", "autovacuum": "off", "deadlock_timeout": "200ms", "max_wal_size": "2GB", "checkpoint_timeout": "1h"}
+SETTINGS = {
+    "shared_buffers": "256MB",
+    "autovacuum_naptime": "5s",
+    "deadlock_timeout": "200ms",
+    "max_wal_size": "2GB",
+    "checkpoint_timeout": "1h",
+}
 _NUMBERS = count(1)
 
 

@@ -6,12 +6,14 @@ import multiprocessing
 import queue as queues
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
-from runlane.ports.stores import ClaimedRun
+from runlane.ports.stores import ClaimedRun, Wakeup
 from tests.postgres.factories import LEASE, ids, new_run, settlement
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -58,35 +60,46 @@ def _end(claim: ClaimedRun, rng: random.Random) -> Any:
     return settlement(claim, kind, delay=None if kind is OutcomeKind.SUCCEEDED else timedelta(0))
 
 
-def produce(barrier: Any, dsn: str, queue: str, runs: int, keys: int, wakeups: Any) -> None:
-    storage = PostgresStorage(dsn)
-    barrier.wait(30)
-    for start in range(0, runs, 25):
-        new = [new_run(queue, concurrency_key=f"k{place % keys}") for place in range(start, min(start + 25, runs))]
-        batch = storage.triggers.trigger_runs(new, eager=True)
-        sent = [*batch.wakeups, *storage.triggers.dispatch(batch.starved_queues)]
-        wakeups.put(ids(sent))
-    storage.close()
+class Traffic:
+    """Producers and workers on threads, joined by a queue of wakeups that delivers out of order and never ticks."""
 
+    def __init__(self, dsn: str, queue: str, expected: int) -> None:
+        self._dsn = dsn
+        self._queue = queue
+        self._expected = expected
+        self._wakeups: queues.SimpleQueue[list[RunId]] = queues.SimpleQueue()
+        self._ended: list[RunId] = []
 
-def work(barrier: Any, dsn: str, queue: str, wakeups: Any, finished: Any, expected: int) -> None:
-    """Claim what is woken, settle it, publish what that frees; stop when all expected runs have ended."""
-    storage = PostgresStorage(dsn)
-    barrier.wait(30)
-    mine: list[Any] = []
-    while finished.value < expected:
-        try:
-            mine += wakeups.get(timeout=0.5 if not mine else 0)
-        except queues.Empty:
-            if not mine:
-                continue
-        batch, mine = mine[:50], mine[50:]
-        claimed = storage.deliveries.claim_runs(batch, lease_for=LEASE, worker="w")
+    def produce(self, runs: int, keys: int) -> None:
+        with closing(PostgresStorage(self._dsn)) as storage:
+            for start in range(0, runs, 30):
+                new = [new_run(self._queue, concurrency_key=f"k{place % keys}") for place in range(start, min(start + 30, runs))]
+                batch = storage.triggers.trigger_runs(new, eager=True)
+                self._publish([*batch.wakeups, *storage.triggers.dispatch(batch.starved_queues)])
+
+    def work(self, patience: float = 10) -> None:
+        """Claim, settle, publish what that frees, until all expected runs have ended."""
+        rng = random.Random(0)
+        with closing(PostgresStorage(self._dsn)) as storage:
+            while len(self._ended) < self._expected:
+                self._turn(storage, self._receive(patience), rng)
+        self._wakeups.put([])
+
+    def _turn(self, storage: PostgresStorage, woken: list[RunId], rng: random.Random) -> None:
+        rng.shuffle(woken)
+        claimed = storage.deliveries.claim_runs(woken, lease_for=LEASE, worker="w")
         settled = storage.deliveries.settle_runs([settlement(claim) for claim in claimed.claims])
-        sent = ids([*claimed.wakeups, *settled.wakeups])
-        wakeups.put(sent[len(sent) // 2 :])
-        mine += sent[: len(sent) // 2]
-        with finished.get_lock():
-            finished.value += len(settled.settled)
-    wakeups.cancel_join_thread()
-    storage.close()
+        self._ended += [run.run_id for run in settled.settled]
+        self._publish([*claimed.wakeups, *settled.wakeups])
+
+    def _publish(self, wakeups: Sequence[Wakeup]) -> None:
+        for start in range(0, len(wakeups), 25):
+            self._wakeups.put(ids(wakeups[start : start + 25]))
+
+    def _receive(self, patience: float) -> list[RunId]:
+        """Up to fifty wakeups; no wakeup for so long is a lost one."""
+        found = self._wakeups.get(timeout=patience)
+        while len(found) < 50 and not self._wakeups.empty():
+            with suppress(queues.Empty):
+                found += self._wakeups.get_nowait()
+        return found
