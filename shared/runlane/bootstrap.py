@@ -8,6 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from psycopg import OperationalError
+
 from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
 from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
@@ -71,21 +73,19 @@ def load_app(path: str) -> Runlane:
     module, _, attribute = path.partition(":")
     try:
         found: Any = getattr(import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigurationError([f"RUNLANE_APP: {path} cannot be loaded ({error}); name it as module:attribute"]) from error
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        fault = f"RUNLANE_APP: {path} cannot be loaded ({error}); name it as module:attribute"
+        raise ConfigurationError(fault, code="app_invalid") from error
     built = found() if callable(found) and not isinstance(found, Runlane) else found
     if not isinstance(built, Runlane):
-        raise ConfigurationError([f"RUNLANE_APP: {path} is a {type(built).__name__}, not a Runlane"])
+        raise ConfigurationError(f"RUNLANE_APP: {path} is a {type(built).__name__}, not a Runlane", code="app_invalid")
     return built
 
 
 def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> tuple[str, ...]:
     """Apply pending migrations of `phase` (None: all), then put the catalog's queue policies in force; the names of what changed."""
     found = settings or read_settings()
-    with connect(_source(found, admin=True).conninfo(refresh=False)) as connection:
-        applied = apply_migrations(connection, schema=found.database_schema, environment=found.environment, phase=phase)
-        if found.database_role is not None:
-            grant(connection, schema=found.database_schema, role=found.database_role)
+    applied = _migrate_schema(found, phase)
     if phase == "after":
         return applied
     changed = load_app(found.app).queues.put_in_force(actor="migrate")
@@ -96,6 +96,17 @@ def audit(settings: Settings | None = None) -> PostgresAudit:
     """A reader of the environment's history and counters, on a connection of its own."""
     found = settings or read_settings()
     return PostgresAudit(Session(_source(found), found.database_schema))
+
+
+def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
+    try:
+        with connect(_source(settings, admin=True).conninfo(refresh=False)) as connection:
+            applied = apply_migrations(connection, schema=settings.database_schema, environment=settings.environment, phase=phase)
+            if settings.database_role is not None:
+                grant(connection, schema=settings.database_schema, role=settings.database_role)
+            return applied
+    except OperationalError as error:
+        raise translate(error) from error
 
 
 def _source(settings: Settings, *, admin: bool = False) -> ConnectionSource:
