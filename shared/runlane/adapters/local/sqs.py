@@ -6,6 +6,7 @@ import atexit
 import http.client
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -118,7 +119,8 @@ class LocalSqs:
             self._client.close()
             self._client = None
         if self._server is not None:
-            self._server.stop()
+            # All it has is in memory, so there is nothing to end in order, which would take a second.
+            self._server.stop(signal.SIGKILL)
             self._server = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
