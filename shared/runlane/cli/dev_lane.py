@@ -12,7 +12,9 @@ from runlane.cli.project import local_folder
 from runlane.settings import adopt_variables, variables_of_process
 
 PROCESS = "RUNLANE_DEV_PID"
-_DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN", "RUNLANE_DATABASE_ADMIN_SECRET_ARN")
+DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN", "RUNLANE_DATABASE_ADMIN_SECRET_ARN")
+QUEUES = ("RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS")
+SERVERS = (*DATABASES, *QUEUES)
 
 
 @contextmanager
@@ -30,17 +32,22 @@ def announced(variables: Mapping[str, str]) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def adopt() -> bool:
-    """Where the environment names no database, take over all of a running `runlane dev`; whether there is one."""
-    given = variables_of_process()
-    if any(given.get(name) for name in _DATABASES):
-        return False
+def adopt() -> None:
+    """Take over all of a running `runlane dev`, unless the environment names another database or queue."""
+    given, found = variables_of_process(), announcement()
+    if all(given.get(name, value) == value for name, value in found.items() if name in SERVERS) and not _names_more(given, found):
+        # The application may still be chosen; the rest belongs together.
+        adopt_variables({name: value for name, value in found.items() if name != "RUNLANE_APP" or not given.get(name)})
+
+
+def announcement() -> Mapping[str, str]:
+    """The variables of a running `runlane dev`; nothing if none runs in this folder."""
     found = _read(local_folder() / "env")
-    if not _is_alive(found.get(PROCESS, "")):
-        return False
-    # The application may still be chosen; the rest belongs together.
-    adopt_variables({name: value for name, value in found.items() if name != "RUNLANE_APP" or not given.get(name)})
-    return True
+    return found if _is_alive(found.get(PROCESS, "")) else {}
+
+
+def _names_more(given: Mapping[str, str], found: Mapping[str, str]) -> bool:
+    return any(given.get(name) and name not in found for name in SERVERS)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from runlane.adapters.local.worker import spawn_worker
 from runlane.bootstrap import migrate
-from runlane.cli.dev_lane import announced
+from runlane.cli.dev_lane import DATABASES, PROCESS, QUEUES, SERVERS, announced, announcement
 from runlane.cli.local_lane import importable, local_lane
 from runlane.cli.output import answer, cell, console
 from runlane.cli.project import MAINTENANCE, WORKER, local_folder, require_project
-from runlane.domain.errors import ConfigurationError
+from runlane.domain.errors import ConfigurationError, ConflictError
 from runlane.settings import Settings, adopt_variables, read_settings, variables_of_process
 
 QUEUE = "runlane-dev"
@@ -34,19 +34,20 @@ TRY = """\
   runlane queues stats
 """
 
-_DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN")
-_QUEUES = ("RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS")
+_KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
 
 
 def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bool) -> None:
     """Run until SIGINT or SIGTERM; a worker that ends is replaced."""
     project, stopping = require_project(), threading.Event()
+    if other := announcement().get(PROCESS):
+        raise ConflictError("dev_running", f"`runlane dev` already runs in {project} (pid {other}); use it, or stop it first")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    with _lane(project, app) as (variables, found), ExitStack() as stack:
+    with _lane(app) as (variables, found), ExitStack() as stack:
         changed = migrate(settings=found)
         stack.enter_context(announced(variables))
-        running = stack.enter_context(_workers(variables, found, workers, tick_every))
+        running = stack.enter_context(_workers(project, variables, found, workers, tick_every))
         _welcome(found, changed, workers, tick_every, as_json)
         while not stopping.wait(LOOK_EVERY):
             if dead := running.replace_dead():
@@ -55,9 +56,9 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
 
 
 @contextmanager
-def _lane(project: Path, app: str | None) -> Iterator[tuple[Mapping[str, str], Settings]]:
+def _lane(app: str | None) -> Iterator[tuple[Mapping[str, str], Settings]]:
     given = variables_of_process()
-    has_database, has_queue = (any(given.get(name) for name in names) for names in (_DATABASES, _QUEUES))
+    has_database, has_queue = (any(given.get(name) for name in names) for names in (DATABASES, QUEUES))
     if given.get("AWS_ENDPOINT_URL") and not has_queue:
         raise ConfigurationError(
             "AWS_ENDPOINT_URL names an SQS, but no queue is named: set RUNLANE_QUEUE_URL to one of its queues, or unset it"
@@ -65,11 +66,7 @@ def _lane(project: Path, app: str | None) -> Iterator[tuple[Mapping[str, str], S
     folder = local_folder() / "postgres"
     with local_lane(queue=QUEUE, visibility=VISIBILITY, directory=folder, postgres=not has_database, sqs=not has_queue) as made:
         chosen = {"RUNLANE_APP": app} if app else {}
-        kept = {
-            name: given[name]
-            for name in (*_DATABASES, *_QUEUES, "AWS_ENDPOINT_URL", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
-            if given.get(name)
-        }
+        kept = {name: given[name] for name in _KEPT if given.get(name)}
         named = {"RUNLANE_ENVIRONMENT": "development", **kept, **made, **chosen}
         adopt_variables(named)
         yield named, read_settings()
@@ -104,12 +101,12 @@ class Workers:
 
 
 @contextmanager
-def _workers(variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
+def _workers(project: Path, variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
     urls = sorted({*filter(None, [found.queue_url]), *found.queue_urls.values()})
     command = ["--app", WORKER, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
     command += [part for url in urls for part in ("--queue-url", url)]
     ticking = ["--maintenance", MAINTENANCE, "--tick-every", str(tick_every.total_seconds())]
-    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(require_project())})
+    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(project)})
     try:
         yield running
     finally:

@@ -13,7 +13,6 @@ FAILED, NOT_UNDERSTOOD = 1, 2
 
 _NEXT = {
     "storage_unavailable": "`runlane dev` starts a Postgres here; DATABASE_URL names another.",
-    "schema_missing": "",
     "run_not_found": "`runlane runs list` shows the newest runs.",
     "configuration_invalid": "`runlane dev` in another terminal, in this folder, starts what is missing.",
 }
@@ -44,7 +43,7 @@ def _text(error: RunlaneError) -> str:
 
 
 def _hint(error: RunlaneError) -> str:
-    if isinstance(error, ConfigurationError) and not any("set" in fault for fault in error.faults):
+    if isinstance(error, ConfigurationError) and not any("DATABASE_URL" in fault or "SQS queue" in fault for fault in error.faults):
         return ""
     return _NEXT.get(error.code, "")
 

@@ -71,7 +71,7 @@ def cell(value: Any) -> str:
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, timedelta):
         return span(value)
-    return clean(json.dumps(plain(value)) if isinstance(value, dict | list | tuple) else value)
+    return clean(json.dumps(plain(value), ensure_ascii=False) if isinstance(value, dict | list | tuple) else value)
 
 
 def span(duration: timedelta) -> str:

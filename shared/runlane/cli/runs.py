@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from runlane.cli.connect import connected
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer, cell, plain, table
 from runlane.domain.durations import parse_duration
+from runlane.domain.outcome import Failure
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Status
 
 if TYPE_CHECKING:
@@ -92,14 +94,16 @@ def document(run: RunRecord, attempts: Sequence[AttemptRecord]) -> dict[str, Any
 def sheet(run: RunRecord, attempts: Sequence[AttemptRecord]) -> RenderableType:
     from rich.console import Group
 
-    facts = [(name.replace("_", " "), value) for name, value in plain(run).items() if value is not None and name != "failure"]
-    if run.failure is not None:
-        facts.append(("failure", f"{run.failure.type}: {run.failure.message}"))
-    rows = ((one.attempt, one.claimed_at, one.ended_at, one.outcome or "runs", _cause(one), one.worker) for one in attempts)
+    facts = [(field.name.replace("_", " "), _fact(getattr(run, field.name))) for field in fields(run)]
+    rows = ((one.attempt, one.claimed_at, one.ended_at, one.outcome or "runs", _fact(one.failure), one.worker) for one in attempts)
     return Group(
-        table(["run", run.run_id], facts[1:]),
+        table(["run", run.run_id], ((name, value) for name, value in facts[1:] if value is not None)),
         table(["#attempt", "claimed", "ended", "outcome", "failure", "worker"], rows, empty="no attempt yet"),
     )
+
+
+def _fact(value: Any) -> Any:
+    return f"{value.type}: {value.message}" if isinstance(value, Failure) else value
 
 
 def _page(page: Page) -> RenderableType:
@@ -126,10 +130,6 @@ def _facts(event: EventRecord) -> str | None:
     if failure := facts.pop("failure", None):
         facts["failure"] = f"{failure['type']}: {failure['message']}"
     return ", ".join(f"{name} {cell(value)}" for name, value in facts.items()) or None
-
-
-def _cause(attempt: AttemptRecord) -> str | None:
-    return None if attempt.failure is None else f"{attempt.failure.type}: {attempt.failure.message}"
 
 
 def _cancelled(status: Status) -> str:

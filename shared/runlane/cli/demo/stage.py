@@ -22,7 +22,7 @@ LEASE = "3s"
 """Short, so that the recovery of a killed worker's runs is seen."""
 WORKERS = 2
 FUNCTION_TIMEOUT = 20
-TICK_EVERY = timedelta(seconds=1)
+TICK_EVERY = timedelta(seconds=0.5)
 
 
 class Stage:

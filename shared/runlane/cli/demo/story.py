@@ -49,21 +49,21 @@ class Story:
     def play(self) -> Facts:
         """Until every run has ended; `ConflictError` `demo_timeout` if that takes more than 90 s."""
         ends_at = time.monotonic() + TIMEOUT
-        acts = [iter(act) for act in (self._trigger(), self._cancel(), self._kill())]
-        while not self._is_over(acts):
+        acts: list[Iterator[None]] = [self._trigger(), self._cancel(), self._kill()]
+        while self._goes_on(acts):
             if time.monotonic() > ends_at:
                 raise ConflictError("demo_timeout", f"the demo's runs have not ended within {TIMEOUT:.0f} s; is the machine very busy?")
         return self.facts
 
-    def _is_over(self, acts: list[Iterator[None]]) -> bool:
-        acts[:] = [act for act in acts if next(act, self) is None]
+    def _goes_on(self, acts: list[Iterator[None]]) -> bool:
+        """A moment of every act that is not over; whether something is left to do."""
+        acts[:] = [act for act in acts if next(act, "over") is None]
         counts = self._audit.run_counts()
         self._watch(counts)
         self._open = sum(queue.recorded - queue.ended for queue in counts)
-        if not acts and all(queue.ended == queue.recorded for queue in counts):
-            return True
-        time.sleep(LOOK_EVERY)
-        return False
+        if acts or self._open:
+            time.sleep(LOOK_EVERY)
+        return bool(acts or self._open)
 
     def _trigger(self) -> Iterator[None]:
         """The noisy customer's backlog first; then the others', about as fast as they are served."""
