@@ -13,6 +13,7 @@ from psycopg import OperationalError
 from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
 from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
+from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.migrate import Phase, grant
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
