@@ -60,7 +60,7 @@ class RunCounts:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCounts:
-    """retried, recovered: runs; released: times; highest: slots ever held at once by a partition, and by the queue under a `total_limit`."""
+    """retried, recovered: runs; released: times; highest: slots held at once, by a partition and, under a `total_limit`, by the queue."""
 
     queue: str
     retried: int
