@@ -1,6 +1,7 @@
 """`python -m benchmarks [--only FIGURE] [--quick]`: the table of figures; exit status 1 if a bar is broken.
 
-The full form also writes docs/benchmarks.md. The quick one (under 40 s) leaves out what needs long runs and allows the CPU ratio a tolerance.
+The full form also writes docs/benchmarks.md. The quick one (under 40 s) leaves out what needs long runs and allows the ratios of
+CPU and of rates a tolerance.
 """
 
 from __future__ import annotations

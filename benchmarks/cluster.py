@@ -14,7 +14,6 @@ from runlane.adapters.local.postgres import LocalPostgres
 from runlane.adapters.postgres.migrate import migrate
 from runlane.adapters.postgres.storage import PostgresStorage
 
-
 TEMPLATE = "bench_template"
 
 
@@ -38,13 +37,13 @@ class BenchCluster:
     def database(self, name: str, *, ours: bool = True) -> Iterator[str]:
         """The DSN of a new database, with our schema and the catalog's policies unless it is a peer's; dropped at the end."""
         with psycopg.connect(self._server.dsn, autocommit=True) as admin:
-            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
-            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {self._template() if ours else "template1"}')  # type: ignore[arg-type]
+            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {self._template() if ours else "template1"}')
             dsn = self._dsn(name)
             try:
                 yield dsn
             finally:
-                admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+                admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def cpu(self, database: str) -> ServerCpu:
         """What was used since the start. Of a connection that has ended nothing is known but that it belongs to the others."""
@@ -70,7 +69,7 @@ class BenchCluster:
     def _template(self) -> str:
         if not self._has_template:
             with psycopg.connect(self._server.dsn, autocommit=True) as admin:
-                admin.execute(f"CREATE DATABASE {TEMPLATE}")  # type: ignore[arg-type]
+                admin.execute(f"CREATE DATABASE {TEMPLATE}")
             _install(self._dsn(TEMPLATE))
             self._has_template = True
         return TEMPLATE

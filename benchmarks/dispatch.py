@@ -1,4 +1,7 @@
-"""A dispatch of ten, by buffers touched and by time: it must not matter how many partitions there are, how many wait, how many are blocked."""
+"""A dispatch of ten, by buffers touched and by time. Each line compares two shapes of a queue.
+
+It must not matter how many partitions there are, how many runs wait in them, or how many are blocked by their limit.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ Measured = tuple[Samples, Samples]
 
 
 def run(cluster: BenchCluster, *, quick: bool) -> Table:
-    waiting = 200_000 if quick else 2_000_000
-    wide, deep = Shape(100_000, waiting), Shape(100, waiting)
+    partitions, waiting = (20_000, 100_000) if quick else (100_000, 2_000_000)
+    wide, deep = Shape(partitions, waiting), Shape(100, waiting)
     pairs = [
         (wide, SMALL, 1.5),
         (deep, SMALL, 1.2),
-        (Shape(100_000, waiting, blocked=99_000), wide, 1.2),
-        (Shape(100_000, waiting, tenants=1_000), Shape(100, 2_000, tenants=10), 1.5),
+        (Shape(partitions, waiting, blocked=partitions * 99 // 100), wide, 1.2),
+        (Shape(partitions, waiting, tenants=partitions // 100), Shape(100, 2_000, tenants=10), 1.5),
     ]
     rows: list[Row] = []
     for shape, base, bar in pairs:

@@ -17,8 +17,9 @@ def describe_machine(dsn: str) -> dict[str, str]:
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT version()").fetchone()
     server = str(row[0]).split(" on ")[0] if row else "?"
+    memory = psutil.virtual_memory().total / 2**30
     return {
-        "machine": f"{os.cpu_count()} cores ({_processor()}), {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()} {platform.machine()}",
+        "machine": f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()} {platform.machine()}",
         "server": f"{server}, default settings",
         "ours": f"Python {platform.python_version()}, psycopg {version('psycopg')}, pydantic {version('pydantic')}",
         "peer": ", ".join(f"{name} {peer_version(name)}" for name in ("pgqueuer", "asyncpg", "uvloop")),

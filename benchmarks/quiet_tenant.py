@@ -12,7 +12,7 @@ from time import monotonic, sleep
 
 import psycopg
 
-from benchmarks.catalog import SHARED, Payload, nap
+from benchmarks.catalog import Payload, nap
 from benchmarks.cluster import BenchCluster, settle_down
 from benchmarks.figure import Row, Samples, Table, require
 from benchmarks.lane import MemoryTransport, make_runlane, served

@@ -11,9 +11,9 @@ from benchmarks.figure import Row, Table
 COLUMNS = ("", "measured", "compared with", "ratio", "bar", "")
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench`: medians, with the lowest and the highest in brackets. A ratio is one of medians; both sides ran in turn on the same
-server, each in a database of its own, and the work was counted afterwards: every run succeeded exactly once by its events, every job of the peer
-was handled once and logged as successful. Without a bar a line is only reported.
+Written by `make bench`: medians, with the lowest and the highest in brackets. A ratio is one of medians. Both sides ran in turn on the
+same server, each in a database of its own, and the work was counted afterwards: every run succeeded exactly once by its events, every job
+of the peer was handled once and logged as successful. Without a bar a line is only reported.
 """
 
 

@@ -48,7 +48,7 @@ def _shares(cluster: BenchCluster, dispatches: int) -> dict[str, int]:
             runlane.queues.resume(WEIGHTED)
             while _dispatched(connection) < dispatches:
                 sleep(0.2)
-            shares = dict(connection.execute(SHARES, (dispatches,)).fetchall())
+            shares: dict[str, int] = dict(connection.execute(SHARES, (dispatches,)).fetchall())
     require(sum(shares.values()) == dispatches, f"{shares} dispatches, not {dispatches}")
     return shares
 

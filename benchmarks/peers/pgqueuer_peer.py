@@ -9,11 +9,14 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import asyncpg
 import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
+from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueExecutionMode
 
@@ -29,7 +32,7 @@ async def enqueue(dsn: str, count: int) -> None:
     queries = Queries(AsyncpgDriver(await asyncpg.connect(dsn)))
     for start in range(0, count, STEP):
         numbers = range(start, min(start + STEP, count))
-        payloads = [json.dumps({"number": n, "who": "tenant-17", "what": "noop", "n": 3}).encode() for n in numbers]
+        payloads: list[bytes | None] = [json.dumps({"number": n, "who": "tenant-17", "what": "noop", "n": 3}).encode() for n in numbers]
         await queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
 
 
@@ -40,7 +43,7 @@ async def work(dsn: str, batch: int) -> None:
     queue = PgQueuer(driver)
 
     @queue.entrypoint("noop")
-    async def noop(job) -> None:  # type: ignore[no-untyped-def]
+    async def noop(job: Job) -> None:
         nonlocal ended
         handled.append(json.loads(job.payload)["number"])
         ended = time.time()
@@ -60,4 +63,5 @@ def say(answer: dict[str, object]) -> None:
 if __name__ == "__main__":
     uvloop.install()
     verb, dsn, *rest = sys.argv[1:]
-    asyncio.run({"setup": setup, "enqueue": enqueue, "worker": work}[verb](dsn, *map(int, rest)))  # type: ignore[operator]
+    verbs: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"setup": setup, "enqueue": enqueue, "worker": work}
+    asyncio.run(verbs[verb](dsn, *map(int, rest)))
