@@ -26,6 +26,7 @@ from tests.postgres import factories
 from tests.postgres.invariants import check_invariants
 
 TEMPLATE = "migrated"
+SETTINGS = {"deadlock_timeout": "200ms", "autovacuum": "off"}
 _NUMBERS = count(1)
 
 OpenWorld = Callable[..., World]
@@ -39,7 +40,9 @@ def servers() -> Iterator[Callable[[int], LocalPostgres]]:
 
         @cache
         def start(major: int) -> LocalPostgres:
-            server = running.enter_context(LocalPostgres(major=major, durable=False, settings={"deadlock_timeout": "200ms"}))
+            server = running.enter_context(LocalPostgres(major=major, durable=False, settings=SETTINGS))
+            # Nothing of it is wanted at the end, so nothing is written out.
+            running.callback(server.kill)
             _administer(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
             with psycopg.connect(make_conninfo(server.socket_dsn, dbname=TEMPLATE), autocommit=True) as connection:
                 migrate(connection, schema="runlane", environment=ENVIRONMENT)
@@ -65,7 +68,7 @@ def server(servers: Callable[[int], LocalPostgres], major: int) -> LocalPostgres
 def dsn(server: LocalPostgres) -> Iterator[str]:
     """A migrated database of the test's own."""
     name = sql.Identifier(f"test_{next(_NUMBERS)}")
-    _administer(server, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, sql.Identifier(TEMPLATE)))
+    _administer(server, sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(name, sql.Identifier(TEMPLATE)))
     yield make_conninfo(server.socket_dsn, dbname=name.as_string().strip('"'))
     _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
