@@ -110,13 +110,10 @@ def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
         raise translate(error) from error
 
 
-def _source(settings: Settings, *, admin: bool = False) -> ConnectionSource:
+def _source(settings: Settings) -> ConnectionSource:
     if settings.database_url is not None:
         return FixedSource(with_verified_tls(settings.database_url, ca=settings.database_ca))
-    arn = (settings.database_admin_secret_arn if admin else None) or settings.database_secret_arn or settings.database_admin_secret_arn
-    if arn is None:
-        raise ConfigurationError(["set exactly one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN"])
-    return SecretSource(arn, ca=settings.database_ca)
+    return SecretSource(settings.database_secret_arn or "", ca=settings.database_ca)
 
 
 def _bindings(queues: Iterable[Queue], settings: Settings) -> tuple[SqsBinding, ...]:

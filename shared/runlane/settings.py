@@ -18,7 +18,6 @@ _VARIABLES = {
     "database_schema": "RUNLANE_SCHEMA",
     "database_url": "DATABASE_URL",
     "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
-    "database_admin_secret_arn": "RUNLANE_DATABASE_ADMIN_SECRET_ARN",
     "database_role": "RUNLANE_DATABASE_ROLE",
     "database_ca": "RUNLANE_DATABASE_CA",
     "queue_url": "RUNLANE_QUEUE_URL",
@@ -59,8 +58,6 @@ class Settings(BaseModel):
     """One schema an environment; a database may hold several."""
     database_url: str | None = None
     database_secret_arn: str | None = None
-    database_admin_secret_arn: str | None = None
-    """Read by migrate alone; without it migrate logs in as the runtime does."""
     database_role: Annotated[str, Field(max_length=63)] | None = None
     """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
     database_ca: str | None = None
@@ -75,7 +72,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _one_database(self) -> Settings:
-        if (self.database_url is None) == (self.database_secret_arn is None and self.database_admin_secret_arn is None):
+        if (self.database_url is None) == (self.database_secret_arn is None):
             raise ValueError("set exactly one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN")
         return self
 
