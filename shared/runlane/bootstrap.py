@@ -101,7 +101,7 @@ def audit(settings: Settings | None = None) -> PostgresAudit:
 
 def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
     try:
-        with connect(_source(settings, admin=True).conninfo(refresh=False)) as connection:
+        with connect(_source(settings).conninfo(refresh=False)) as connection:
             applied = apply_migrations(connection, schema=settings.database_schema, environment=settings.environment, phase=phase)
             if settings.database_role is not None:
                 grant(connection, schema=settings.database_schema, role=settings.database_role)
