@@ -1,12 +1,12 @@
-"""What `RUNLANE_APP` names in these tests: whatever the test has put here."""
+"""What `RUNLANE_APP` names in these tests: whatever the test has put in place of `build`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from runlane.runtime import Runlane
 
-build: Callable[[], Runlane]
+
+def build() -> Runlane:
+    raise LookupError("the test has put nothing here")
 
 
 def current() -> Runlane:

@@ -88,9 +88,7 @@ def open_world(dsn: str, connection: psycopg.Connection, monkeypatch: pytest.Mon
     def build(tasks: Iterable[Any] = (), queues: Iterable[Queue] = (Queue("main", default=True),), **options: Any) -> World:
         wire = Wire()
         lane = Lane(options.pop("storage", None) or PostgresStorage(dsn), wire, parse_wakeup)
-        monkeypatch.setattr(
-            catalog, "build", lambda: Runlane(lane=lane, queues=queues, tasks=tasks, environment=ENVIRONMENT, **options), raising=False
-        )
+        monkeypatch.setattr(catalog, "build", lambda: Runlane(lane=lane, queues=queues, tasks=tasks, environment=ENVIRONMENT, **options))
         _forget_runtime()
         runlane = bootstrap.runtime()
         runlane.queues.put_in_force(actor="test")
