@@ -70,7 +70,7 @@ class Side:
 
 
 def run(cluster: BenchCluster, *, quick: bool) -> Table:
-    large, rounds, seconds = (20_000, 2, 4) if quick else (200_000, 5, 12)
+    large, rounds, seconds = (20_000, 2, 4) if quick else (200_000, 5, 8)
     with ExitStack() as stack:
         sides = [Side(stack.enter_context(cluster.database(f"bench_{n}")), n, stack) for n in (large, 200)]
         for _ in range(rounds):

@@ -45,7 +45,7 @@ async def work(dsn: str, batch: int) -> None:
     @queue.entrypoint("noop")
     async def noop(job: Job) -> None:
         nonlocal ended
-        handled.append(json.loads(job.payload)["number"])
+        handled.append(json.loads(job.payload or b"")["number"])
         ended = time.time()
 
     say({"ready": True})
