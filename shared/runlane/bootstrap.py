@@ -89,7 +89,12 @@ def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> 
     applied = _migrate_schema(found, phase)
     if phase == "after":
         return applied
-    changed = load_app(found.app).queues.put_in_force(actor="migrate")
+    app = load_app(found.app)
+    try:
+        changed = app.queues.put_in_force(actor="migrate")
+    finally:
+        # The app may be one that the process goes on with, so only its connections are given up.
+        app.disconnect()
     return (*applied, *(f"queue {name}" for name in changed))
 
 

@@ -118,6 +118,10 @@ class Runlane:
     def close(self) -> None:
         """Let idle threads end and close connections; attempts under way cannot settle any more."""
         self._worker.close()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connections; whoever needs one next opens another."""
         self._lane.transport.close()
         self._lane.storage.close()
 
