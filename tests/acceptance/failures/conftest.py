@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from runlane import bootstrap
+from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.local.sqs import LocalSqs
+from tests.acceptance.failures.stage import Stage
+from tests.postgres.invariants import check_invariants
+
+ROOT = Path(__file__).parents[3]
+_NUMBERS = count(1)
+
+OpenStage = Callable[..., Stage]
+"""`(server=…, lease="2s", visibility="1s", …)`: a migrated database and a queue of the test's own."""
+
+
+@pytest.fixture(scope="session")
+def sqs() -> Iterator[LocalSqs]:
+    with LocalSqs() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[LocalPostgres]:
+    # What a killed client committed must not be in a buffer; that the machine survives may be assumed.
+    with LocalPostgres(durable=False, settings={"synchronous_commit": "on", "autovacuum": "off"}) as running:
+        yield running
+
+
+@pytest.fixture
+def open_stage(server: LocalPostgres, sqs: LocalSqs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStage]:
+    opened: list[Stage] = []
+
+    def build(*, lease: str = "2s", on: LocalPostgres = server, max_receive_count: int = 50, **variables: str) -> Stage:
+        queue = sqs.create_queue(f"work-{uuid4().hex}", visibility_timeout=timedelta(seconds=1), max_receive_count=max_receive_count)
+        name = f"stage_{next(_NUMBERS)}"
+        with psycopg.connect(on.dsn, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        dsn = make_conninfo(on.dsn, dbname=name)
+        given = {
+            **sqs.variables,
+            "DATABASE_URL": dsn,
+            "NOTES": str(tmp_path),
+            "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT}",
+            "RUNLANE_APP": "tests.acceptance.failures.tasks:runlane",
+            "RUNLANE_ENVIRONMENT": "test",
+            "RUNLANE_LEASE_DURATION": lease,
+            "RUNLANE_QUEUE_URL": queue.url,
+            **variables,
+        }
+        for variable, value in given.items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.delenv("AWS_LAMBDA_FUNCTION_NAME", raising=False)
+        bootstrap.migrate()
+        stage = Stage(bootstrap.load_app(given["RUNLANE_APP"]), sqs, queue, dsn, tmp_path, given)
+        opened.append(stage)
+        return stage
+
+    yield build
+    for stage in opened:
+        stage.end()
+        with psycopg.connect(stage.dsn, autocommit=True) as connection:
+            check_invariants(connection)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    """What the workers logged, beside a failure."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and folder is not None and (folder / "log").exists():
+        report.sections.append(("worker log", (folder / "log").read_text()[-4000:]))
+    return report

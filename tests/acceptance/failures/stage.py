@@ -1,0 +1,95 @@
+"""Real processes around a real Postgres and a real SQS: workers that are killed and stopped, seen from one that is not."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from runlane.adapters.local.sqs import LocalQueue, LocalSqs
+from runlane.adapters.local.worker import spawn_worker
+from runlane.domain.run import RunRecord, Status
+from runlane.runtime import Runlane
+from tests.local.waiting import until
+
+
+@dataclass(frozen=True)
+class Note:
+    what: str
+    number: int
+    attempt: int
+    pid: int
+    at: float
+
+
+@dataclass
+class Stage:
+    """`variables` are the environment of the workers. `tick` runs in this process."""
+
+    runlane: Runlane
+    sqs: LocalSqs
+    queue: LocalQueue
+    dsn: str
+    folder: Path
+    variables: dict[str, str]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def spawn(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+        """A worker process with the worker function's handler."""
+        command = ["--app", "functions.worker.app:handler", "--queue-url", self.queue.url, *arguments]
+        self.workers.append(spawn_worker(command, {**self.variables, **variables}, log=self.folder / "log"))
+        return self.workers[-1]
+
+    def spawn_ticker(self, every: float) -> subprocess.Popen[bytes]:
+        """A process that does nothing but call the maintenance function's handler."""
+        maintenance = "functions.maintenance.app:handler"
+        command = ["--app", maintenance, "--maintenance", maintenance, "--tick-every", str(every)]
+        self.workers.append(spawn_worker(command, self.variables, log=self.folder / "log"))
+        return self.workers[-1]
+
+    def open_gate(self, number: int, attempt: int) -> None:
+        (self.folder / f"{number}-{attempt}").touch()
+
+    def notes(self, what: str) -> list[Note]:
+        path = self.folder / "notes"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [Note(kind, int(number), int(attempt), int(pid), float(at)) for kind, number, attempt, pid, at in lines if kind == what]
+
+    def get(self, run_id: str) -> RunRecord:
+        return self.runlane.runs.get(run_id)
+
+    def events(self, run_id: str) -> list[str]:
+        return [event.type.value for event in self.runlane.runs.events(run_id)]
+
+    def ticking_until(self, holds: Callable[[], bool], timeout: float = 9.0) -> None:
+        def ticked() -> bool:
+            self.runlane.tick()
+            return holds()
+
+        until(ticked, timeout)
+
+    def ticking_until_status(self, status: Status, *run_ids: str, timeout: float = 9.0) -> None:
+        self.ticking_until(lambda: {self.get(run_id).status for run_id in run_ids} == {status}, timeout)
+
+    def send(self, body: str) -> None:
+        self.sqs.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
+
+    def dead_letters(self) -> list[str]:
+        """Their bodies; they stay where they are."""
+        answer = self.sqs.client.receive_message(QueueUrl=self.queue.dead_letter_url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        return sorted(message["Body"] for message in answer.get("Messages", []))
+
+    def value(self, query: str, *parameters: Any) -> Any:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            row = connection.execute(query.encode(), parameters).fetchone()
+        return row[0] if row else None
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+        self.runlane.close()

@@ -1,0 +1,65 @@
+"""Tasks that tests steer from outside: they note what they do in a file, and wait for files to appear. `RUNLANE_APP` of the processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from runlane.bootstrap import environment_runlane
+from runlane.domain.queue import Queue
+from runlane.domain.retry import Fixed, Retry
+from runlane.domain.task import task
+from runlane.runtime import Runlane
+from runlane.services.context import Context
+
+main = Queue("main", default=True)
+single = Queue("single", concurrency_limit=1)
+at_once = Retry(max_attempts=3, backoff=Fixed("0s"))
+
+
+def folder() -> Path:
+    return Path(os.environ["NOTES"])
+
+
+def note(what: str, number: int, attempt: int) -> None:
+    """One line: what, the run's number, the attempt, who, and when on a clock that all processes share."""
+    with (folder() / "notes").open("a") as notes:
+        notes.write(f"{what} {number} {attempt} {os.getpid()} {time.monotonic()}\n")
+
+
+@task("noop")
+def noop(number: int) -> int:
+    return number
+
+
+@task("held", queue=single, retry=at_once)
+def held(number: int, ctx: Context) -> str:
+    """Runs until the file `number-attempt` is there."""
+    note("start", number, ctx.attempt)
+    gate = folder() / f"{number}-{ctx.attempt}"
+    while not gate.exists():
+        time.sleep(0.01)
+    note("end", number, ctx.attempt)
+    return f"attempt {ctx.attempt}"
+
+
+@task("poison", retry=Retry(max_attempts=2, backoff=Fixed("0s")))
+def poison(number: int, ctx: Context) -> None:
+    note("start", number, ctx.attempt)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task("deaf", queue=single, retry=at_once, max_attempt_duration="300ms")
+def deaf(number: int, ctx: Context) -> str:
+    """Ignores its deadline for as long as its process lives, the first time."""
+    note("start", number, ctx.attempt)
+    while ctx.attempt == 1:
+        note("alive", number, ctx.attempt)
+        time.sleep(0.005)
+    return "heard"
+
+
+def runlane() -> Runlane:
+    return environment_runlane(queues=[main, single], tasks=[noop, held, poison, deaf])
