@@ -125,16 +125,18 @@ $$;
 
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
 -- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
--- p_ranks: place in the fair order of a partition's first pick. p_occupied: the queue's occupied slots before (total_limit).
+-- p_ranks: virtual time of a partition's first pick, p_gaps: and from each to its next. Picks are dispatched in that order.
 CREATE FUNCTION {schema}.dispatch_runs_v1(
-    q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
+    q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_gaps bigint[],
+    p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     RETURN QUERY
     WITH pick AS MATERIALIZED (
-        SELECT w.*, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt, u.rank
-        FROM unnest(p_ids, p_counts, p_vts, p_ranks) u(partition_id, n, vt, rank)
+        SELECT w.*, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
+               u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY w.score, w.run_id) - 1) AS rank
+        FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
         JOIN {schema}.partition p ON p.partition_id = u.partition_id
         CROSS JOIN LATERAL (
             SELECT * FROM {schema}.waiting w WHERE w.partition_id = u.partition_id AND w.score >= p.head
@@ -196,7 +198,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_room int := p_room; v_pass int; v_taken int; v_flagged int;
     v_tenants bigint[]; v_quotas int[]; v_tenant_vts bigint[]; v_tenant_ranks bigint[];
-    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[];
+    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[]; v_gaps bigint[]; v_tenant_gaps bigint[];
 BEGIN
     WHILE v_room > 0 LOOP
         v_pass := least(v_room, 100);
@@ -218,18 +220,19 @@ BEGIN
                  CASE WHEN nodes = v_pass THEN (last_vt - vt) / step + 1 ELSE v_pass END) - 1) j
             ORDER BY key, is_tenant, id LIMIT v_pass),
         quota AS (
-            SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, min(key) AS rank FROM slot GROUP BY is_tenant, id, vt, step)
+            SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, min(key) AS rank, step AS gap FROM slot GROUP BY is_tenant, id, vt, step)
         SELECT array_agg(id) FILTER (WHERE is_tenant), array_agg(n) FILTER (WHERE is_tenant),
-               array_agg(vt) FILTER (WHERE is_tenant), array_agg(rank) FILTER (WHERE is_tenant),
+               array_agg(vt) FILTER (WHERE is_tenant), array_agg(rank) FILTER (WHERE is_tenant), array_agg(gap) FILTER (WHERE is_tenant),
                array_agg(id) FILTER (WHERE NOT is_tenant), array_agg(n) FILTER (WHERE NOT is_tenant),
-               array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(rank) FILTER (WHERE NOT is_tenant)
-        INTO v_tenants, v_quotas, v_tenant_vts, v_tenant_ranks, v_ids, v_counts, v_vts, v_ranks
+               array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(rank) FILTER (WHERE NOT is_tenant),
+               array_agg(gap) FILTER (WHERE NOT is_tenant)
+        INTO v_tenants, v_quotas, v_tenant_vts, v_tenant_ranks, v_tenant_gaps, v_ids, v_counts, v_vts, v_ranks, v_gaps
         FROM quota;
         v_flagged := 0;
         IF v_tenants IS NOT NULL THEN
             WITH inner_slot AS (
-                SELECT u.tenant_id, u.rank, u.quota, p.partition_id, p.vt, p.vt + j * 1000000::bigint AS key
-                FROM unnest(v_tenants, v_quotas, v_tenant_ranks) u(tenant_id, quota, rank)
+                SELECT u.tenant_id, u.rank, u.gap, u.quota, p.partition_id, p.vt, p.vt + j * 1000000::bigint AS key
+                FROM unnest(v_tenants, v_quotas, v_tenant_ranks, v_tenant_gaps) u(tenant_id, quota, rank, gap)
                 CROSS JOIN LATERAL (
                     SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS available
                     FROM {schema}.partition WHERE tenant_id = u.tenant_id AND state = 'r' ORDER BY vt, partition_id LIMIT u.quota
@@ -239,17 +242,19 @@ BEGIN
                 SELECT * FROM (SELECT s.*, row_number() OVER (PARTITION BY tenant_id ORDER BY key, partition_id) AS place FROM inner_slot s) x
                 WHERE place <= quota),
             picked AS (
-                SELECT tenant_id, partition_id, count(*)::int AS n, vt + count(*) * 1000000 AS vt, rank + min(place) - 1 AS rank, min(key) AS start
-                FROM chosen GROUP BY tenant_id, partition_id, vt, rank),
+                SELECT tenant_id, partition_id, count(*)::int AS n, vt + count(*) * 1000000 AS vt, rank + gap * (min(place) - 1) AS rank,
+                       gap * (max(place) - min(place)) / greatest(count(*) - 1, 1) AS gap, min(key) AS start
+                FROM chosen GROUP BY tenant_id, partition_id, vt, rank, chosen.gap),
             charged AS (
                 UPDATE {schema}.tenant t SET vt = t.vt + x.n * (1000000 / t.weight), floor = greatest(t.floor, x.start)
                 FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x WHERE t.tenant_id = x.tenant_id)
-            SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank)
-            INTO v_ids, v_counts, v_vts, v_ranks FROM picked;
+            SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank),
+                   v_gaps || array_agg(gap)
+            INTO v_ids, v_counts, v_vts, v_ranks, v_gaps FROM picked;
         END IF;
         v_taken := 0;
         IF v_ids IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, p_now);
+            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, v_gaps, p_now);
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             q.occupied := q.occupied + v_taken;
             q.slot_seq := q.slot_seq + v_taken;
@@ -290,7 +295,7 @@ BEGIN
                  paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL AS is_paused
           FROM {schema}.partition WHERE partition_id = ANY (p_touched) AND waiting > 0) x;
     IF NOT v_blocked AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
-        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_vts, p_now);
+        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), p_now);
         RETURN;
     END IF;
     WITH fresh AS (

@@ -235,7 +235,10 @@ BEGIN
         SELECT p.partition_id, p.tenant_id, CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
                WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
         FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id)
-    UPDATE {schema}.partition p SET state = f.becomes, vt = CASE WHEN f.becomes = 'r' AND p.tenant_id IS NULL THEN greatest(p.vt, v_floor) ELSE p.vt END
+    UPDATE {schema}.partition p SET state = f.becomes, vt = CASE WHEN f.becomes <> 'r' THEN p.vt WHEN p.tenant_id IS NULL THEN greatest(p.vt, v_floor)
+        ELSE greatest(p.vt, coalesce(
+            (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = p.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
+            (SELECT t.floor FROM {schema}.tenant t WHERE t.tenant_id = p.tenant_id))) END
     FROM fresh f WHERE p.partition_id = f.partition_id AND p.state <> f.becomes;
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor)
     WHERE t.queue_id = p_queue_id AND NOT t.ready AND EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r');
