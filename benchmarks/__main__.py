@@ -29,10 +29,10 @@ def main() -> int:
     console = Console(stderr=True)
     tables: list[Table] = []
     with LocalPostgres() as server:
-        facts = describe_machine(server.dsn)
+        cluster, facts = BenchCluster(server), describe_machine(server.dsn)
         for name in [options.only] if options.only else QUICK if options.quick else FIGURES:
             started = perf_counter()
-            tables.append(import_module(f"benchmarks.{name}").run(BenchCluster(server), quick=options.quick))
+            tables.append(import_module(f"benchmarks.{name}").run(cluster, quick=options.quick))
             console.print(f"{name}: {perf_counter() - started:.0f} s")
     Console(width=200).print(terminal_table(tables))
     if not (options.quick or options.only):

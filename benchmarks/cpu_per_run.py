@@ -59,7 +59,7 @@ def run(cluster: BenchCluster, *, quick: bool) -> Table:
         pairs = [(_ours(cluster, batch, count, "0s"), _peer(cluster, batch, count)) for _ in range(repeat)]
         rows += _rows(batch, [ours for ours, _ in pairs], [peer for _, peer in pairs], QUICK_TOLERANCE if quick else 0.0)
     if not quick:
-        costs = [_ours(cluster, 10, count, "30s") for _ in range(repeat)]
+        costs = [_ours(cluster, 10, count, "30s") for _ in range(3)]
         rows.append(Row("CPU with inline continuation (the default), events of 10", _samples(costs, lambda cost: cost.total, "ms")))
         rows.append(Row("throughput with it", _samples(costs, lambda cost: cost.rate, "runs/s")))
     return Table("CPU per no-op run, claim to settled", __doc__ or "", rows)
