@@ -14,10 +14,10 @@ from psycopg.conninfo import make_conninfo
 from runlane import bootstrap
 from runlane.adapters.local.postgres import LocalPostgres
 from runlane.adapters.local.sqs import LocalSqs
+from runlane.adapters.postgres.migrate import migrate
 from tests.acceptance.failures.stage import Stage
 from tests.postgres.invariants import check_invariants
 
-ROOT = Path(__file__).parents[3]
 _NUMBERS = count(1)
 
 OpenStage = Callable[..., Stage]
@@ -34,7 +34,11 @@ def sqs() -> Iterator[LocalSqs]:
 def server() -> Iterator[LocalPostgres]:
     # What a killed client committed must not be in a buffer; that the machine survives may be assumed.
     with LocalPostgres(durable=False, settings={"synchronous_commit": "on", "autovacuum": "off"}) as running:
+        _administer(running, "CREATE DATABASE migrated")
+        with psycopg.connect(make_conninfo(running.dsn, dbname="migrated"), autocommit=True) as connection:
+            migrate(connection, schema="runlane", environment="test")
         yield running
+        running.kill()
 
 
 @pytest.fixture
@@ -44,14 +48,12 @@ def open_stage(server: LocalPostgres, sqs: LocalSqs, tmp_path: Path, monkeypatch
     def build(*, lease: str = "2s", on: LocalPostgres = server, max_receive_count: int = 50, **variables: str) -> Stage:
         queue = sqs.create_queue(f"work-{uuid4().hex}", visibility_timeout=timedelta(seconds=1), max_receive_count=max_receive_count)
         name = f"stage_{next(_NUMBERS)}"
-        with psycopg.connect(on.dsn, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+        _administer(on, f"CREATE DATABASE {name}" + (" TEMPLATE migrated STRATEGY file_copy" if on is server else ""))
         dsn = make_conninfo(on.dsn, dbname=name)
         given = {
             **sqs.variables,
             "DATABASE_URL": dsn,
             "NOTES": str(tmp_path),
-            "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT}",
             "RUNLANE_APP": "tests.acceptance.failures.tasks:runlane",
             "RUNLANE_ENVIRONMENT": "test",
             "RUNLANE_LEASE_DURATION": lease,
@@ -81,3 +83,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if report.failed and folder is not None and (folder / "log").exists():
         report.sections.append(("worker log", (folder / "log").read_text()[-4000:]))
     return report
+
+
+def _administer(server: LocalPostgres, statement: str) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute(statement.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import psycopg
 
 from runlane.adapters.local.sqs import LocalQueue, LocalSqs
-from runlane.adapters.local.worker import spawn_worker
 from runlane.domain.run import RunRecord, Status
 from runlane.runtime import Runlane
+from tests.acceptance.failures.processes import WorkerProcess
 from tests.local.waiting import until
 
 
@@ -36,20 +35,16 @@ class Stage:
     dsn: str
     folder: Path
     variables: dict[str, str]
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: list[WorkerProcess] = field(default_factory=list)
 
-    def spawn(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    def spawn(self, *arguments: str, **variables: str) -> WorkerProcess:
         """A worker process with the worker function's handler."""
-        command = ["--app", "functions.worker.app:handler", "--queue-url", self.queue.url, *arguments]
-        self.workers.append(spawn_worker(command, {**self.variables, **variables}, log=self.folder / "log"))
-        return self.workers[-1]
+        return self._start("--app", "functions.worker.app:handler", "--queue-url", self.queue.url, *arguments, **variables)
 
-    def spawn_ticker(self, every: float) -> subprocess.Popen[bytes]:
+    def spawn_ticker(self, every: float) -> WorkerProcess:
         """A process that does nothing but call the maintenance function's handler."""
         maintenance = "functions.maintenance.app:handler"
-        command = ["--app", maintenance, "--maintenance", maintenance, "--tick-every", str(every)]
-        self.workers.append(spawn_worker(command, self.variables, log=self.folder / "log"))
-        return self.workers[-1]
+        return self._start("--app", maintenance, "--maintenance", maintenance, "--tick-every", str(every))
 
     def open_gate(self, number: int, attempt: int) -> None:
         (self.folder / f"{number}-{attempt}").touch()
@@ -91,5 +86,8 @@ class Stage:
     def end(self) -> None:
         for worker in self.workers:
             worker.kill()
-            worker.wait()
         self.runlane.close()
+
+    def _start(self, *arguments: str, **variables: str) -> WorkerProcess:
+        self.workers.append(WorkerProcess(arguments, {**self.variables, **variables}, self.folder / "log"))
+        return self.workers[-1]

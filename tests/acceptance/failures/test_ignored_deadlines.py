@@ -17,9 +17,9 @@ def test_its_process_frees_the_slot_in_its_last_transaction_and_exits_before_the
     workers = [stage.spawn("--function-timeout", "2", AWS_LAMBDA_FUNCTION_NAME="worker") for _ in range(2)]
     run_id = stage.runlane.trigger(deaf, 1).run.run_id
     others = [result.run.run_id for result in stage.runlane.trigger_many(noop, range(5))]
-    until(lambda: any(worker.poll() is not None for worker in workers))
+    until(lambda: any(worker.returncode is not None for worker in workers))
     until(lambda: stage.get(run_id).status is Status.SUCCEEDED)
-    dead = next(worker for worker in workers if worker.poll() is not None)
+    dead = next(worker for worker in workers if worker.returncode is not None)
     first, second = stage.notes("start")
     assert (dead.returncode, dead.pid) == (1, first.pid)
     assert second.pid != first.pid
@@ -38,7 +38,7 @@ def test_a_resident_worker_keeps_the_slot_while_the_thread_lives(open_stage: Ope
     begun = stage.notes("start")[0].at
     # Three leases long: whatever ticks and further deliveries do, the heartbeat of the living thread keeps them off.
     stage.ticking_until(lambda: stage.notes("alive")[-1].at > begun + 3)
-    assert (worker.poll(), stage.get(run_id).status, len(stage.notes("start"))) == (None, Status.RUNNING, 1)
+    assert (worker.returncode, stage.get(run_id).status, len(stage.notes("start"))) == (None, Status.RUNNING, 1)
     worker.kill()
     stage.spawn()
     stage.ticking_until_status(Status.SUCCEEDED, run_id)

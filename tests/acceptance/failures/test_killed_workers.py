@@ -50,7 +50,7 @@ def test_a_frozen_worker_s_late_result_is_refused_and_the_refusal_recorded(open_
     record = stage.get(run_id)
     assert (record.status, record.attempt, record.result) == (Status.SUCCEEDED, 2, "attempt 2")
     assert stage.events(run_id).count("run.succeeded") == 1
-    assert frozen.poll() is None, "a refused result is no reason to die"
+    assert frozen.returncode is None, "a refused result is no reason to die"
     other = stage.runlane.trigger(noop, 1).run.run_id
     until(lambda: stage.get(other).status is Status.SUCCEEDED)
 
@@ -83,5 +83,5 @@ def test_a_run_that_kills_its_worker_ends_failed_and_its_neighbours_do_not(open_
     assert record.failure is not None
     assert record.failure.code == "lease_expired"
     stage.ticking_until_status(Status.SUCCEEDED, *neighbours)
-    dead = [worker.returncode for worker in workers if worker.poll() is not None]
+    dead = [worker.returncode for worker in workers if worker.returncode is not None]
     assert (dead, len(stage.notes("start"))) == ([-signal.SIGKILL] * 2, 2)

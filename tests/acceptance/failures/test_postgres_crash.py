@@ -41,7 +41,7 @@ class Producer(threading.Thread):
                 self.stopping.wait(0.05)
 
 
-def test_a_crash_under_load_loses_no_acknowledged_run_and_work_resumes(open_stage: OpenStage, mortal: LocalPostgres) -> None:
+def test_a_crash_under_load_loses_no_acknowledged_run_and_work_resumes(mortal: LocalPostgres, open_stage: OpenStage) -> None:
     stage = open_stage(on=mortal, lease="1s")
     worker = stage.spawn("--maintenance", "functions.maintenance.app:handler", "--tick-every", "0.5")
     producer = Producer(stage)
@@ -57,7 +57,7 @@ def test_a_crash_under_load_loses_no_acknowledged_run_and_work_resumes(open_stag
         producer.stopping.set()
         producer.join(10)
     until(lambda: succeeded(stage) >= set(producer.acknowledged), timeout=20)
-    assert worker.poll() is None
+    assert worker.returncode is None
 
 
 def any_ended(stage: Stage) -> bool:

@@ -20,4 +20,4 @@ def test_two_processes_that_tick_at_once_do_everything_once(open_stage: OpenStag
     until(lambda: stage.value("SELECT count(*) FROM runlane.outcome") == len(runs))
     assert {stage.value("SELECT count(*) FROM runlane.event WHERE type = %s", f"run.{name}") for name in ("claimed", "succeeded")} == {600}
     assert {stage.get(run_id).status for run_id in runs[::50]} == {Status.SUCCEEDED}
-    assert all(worker.poll() is None for worker in stage.workers)
+    assert all(worker.returncode is None for worker in stage.workers)

@@ -1,0 +1,48 @@
+"""Worker processes forked from one that has everything imported, so that a test which kills three does not wait for three to start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+
+_forks = get_context("forkserver")
+_forks.set_forkserver_preload(["functions.maintenance.app", "functions.worker.app", "tests.acceptance.failures.tasks", __name__])
+
+
+class WorkerProcess:
+    """`python -m runlane.adapters.local.worker arguments`, as a process of its own; `returncode` is None while it lives."""
+
+    def __init__(self, arguments: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        self._process = _forks.Process(target=_work, args=(list(arguments), dict(variables), log), daemon=True)
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.pid is not None and self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self._process.kill()
+        self._process.join()
+
+
+def _work(arguments: list[str], variables: dict[str, str], log: Path) -> None:
+    os.environ.update(variables)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    logging.basicConfig(force=True)
+    from runlane.adapters.local.worker import main  # after the environment is set
+
+    # The parent is the fork server, which ends with the tests.
+    sys.exit(main([*arguments, "--exit-with", str(os.getppid())]))
