@@ -1,0 +1,42 @@
+"""The `runlane` command as a stranger runs it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+OURS = ("RUNLANE_", "DATABASE_URL", "AWS_")
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+def variables(**given: str) -> dict[str, str]:
+    """This process's environment without what names servers, and with both our packages importable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**kept, "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))), **given}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "runlane.cli", *arguments]
+
+
+def runlane(*arguments: str, folder: Path, stdin: str = "", timeout: float = 60, **given: str) -> Answer:
+    done = subprocess.run(
+        command(*arguments), cwd=folder, env=variables(**given), input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
