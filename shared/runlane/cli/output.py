@@ -44,10 +44,13 @@ def plain(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
+    made = Console(stderr=stderr, highlight=False, markup=False)
+    if not made.is_terminal:
+        made.width = PIPE_WIDTH
+    return made
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> RenderableType:

@@ -13,6 +13,7 @@ from runlane.cli.connect import connected
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer
 from runlane.cli.text import clean
+from runlane.domain.errors import ContractError
 
 if TYPE_CHECKING:
     from runlane.runtime import Runlane
@@ -61,18 +62,17 @@ def trigger(
 
 def _task(runlane: Runlane, name: str) -> AnyTask:
     if name not in runlane.tasks:
-        raise typer.BadParameter(f"there is no task {clean(name)!r}; there are: {', '.join(runlane.tasks) or 'none'}", param_hint="TASK")
+        raise ContractError("task_unknown", f"TASK: there is no task {name!r}; there are: {', '.join(runlane.tasks) or 'none'}")
     return runlane.tasks[name]
 
 
 def _payload(text: str) -> Any:
     try:
-        source = sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text
-        return json.loads(source)
+        return json.loads(sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text)
     except OSError as error:
-        raise typer.BadParameter(f"{clean(text[1:])} cannot be read: {error.strerror}", param_hint="PAYLOAD") from error
+        raise ContractError("payload_unreadable", f"PAYLOAD: {text[1:]} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise typer.BadParameter(f"is not JSON: {error}", param_hint="PAYLOAD") from error
+        raise ContractError("payload_unreadable", f"PAYLOAD: is not JSON: {error}; quote it for the shell, or give @FILE") from error
 
 
 def _document(result: TriggerResult) -> dict[str, Any]:

@@ -19,13 +19,11 @@ def demo(
 
     On a Postgres and an SQS of its own, whatever the environment names.
     """
-    from rich.console import Console
-
     from runlane.cli.demo.play import play
     from runlane.cli.demo.show import report
-    from runlane.cli.output import answer
+    from runlane.cli.output import answer, console
 
-    found = play(runs, Console(stderr=as_json, highlight=False, markup=False))
+    found = play(runs, console(stderr=as_json))
     answer(found, as_json, lambda: report(found))
     if not found.holds:
         raise typer.Exit(1)
