@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import select
+import os
 import threading
 import time
 from collections.abc import Mapping
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Protocol
 
 import psycopg
@@ -16,7 +17,16 @@ from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.statements import into_schema, named_statements
 
 _IDLE_CHECK_AFTER = 1.0
-_KEEPALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3, "connect_timeout": 5}
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # Keepalives watch an idle connection. This ends a statement whose packets nobody acknowledges, as when a firewall forgot the
+    # connection while the sandbox was frozen; without it that takes a quarter of an hour.
+    "tcp_user_timeout": 15_000,
+    "connect_timeout": 5,
+}
 
 
 class ConnectionSource(Protocol):
@@ -38,7 +48,7 @@ class Session:
 
     No session state is kept and no statement prepared, so that it works behind transaction poolers. A connection found
     dead before a statement is replaced; one that dies during a statement raises `UnavailableError`, and the next
-    statement opens another.
+    statement opens another. A forked process opens its own, and leaves its parent's alone.
     """
 
     def __init__(self, source: ConnectionSource, schema: str) -> None:
@@ -46,10 +56,14 @@ class Session:
         self._statements = {name: into_schema(text, schema).encode() for name, text in named_statements().items()}
         self._lock = threading.Lock()
         self._connection: psycopg.Connection | None = None
+        self._inherited: psycopg.Connection | None = None
+        self._process = os.getpid()
         self._used_at = 0.0
 
     def run(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
         """The rows of one named statement, which is a whole transaction."""
+        if self._process != os.getpid():
+            self._start_over()
         with self._lock:
             try:
                 return self._live().execute(self._statements[name], parameters).fetchall()
@@ -73,6 +87,11 @@ class Session:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+    def _start_over(self) -> None:
+        """After a fork: the lock may be held by a thread that is not here, and closing the connection would end the parent's."""
+        self._inherited, self._connection = self._connection, None
+        self._lock, self._process = threading.Lock(), os.getpid()
 
     def _live(self) -> psycopg.Connection:
         if self._connection is not None and time.monotonic() - self._used_at > _IDLE_CHECK_AFTER and _is_dead(self._connection):
@@ -118,8 +137,10 @@ def _is_dead(connection: psycopg.Connection) -> bool:
     """Whether the server has hung up; an idle socket with something to read has, or is about to say so."""
     if connection.closed:
         return True
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    return bool(readable)
+    # Not `select`, which takes no descriptor over 1023.
+    with DefaultSelector() as selector:
+        selector.register(connection, EVENT_READ)
+        return bool(selector.select(0))
 
 
 def _is_login_failure(error: psycopg.OperationalError) -> bool:
