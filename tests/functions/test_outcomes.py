@@ -269,3 +269,16 @@ def test_a_payload_is_stored_as_given(open_world: OpenWorld) -> None:
 
 def _minutes_to_due(world: World, run_id: str) -> int:
     return int(world.value("SELECT ceil(extract(epoch FROM due_at - clock_timestamp()) / 60) FROM runlane.timer WHERE run_id = %s", run_id))
+
+
+@pytest.mark.parametrize("reason", ["a\x00b", "\ud800", "x" * 10_000])
+def test_a_release_with_an_odd_reason_is_a_release(open_world: OpenWorld, reason: str) -> None:
+    @task("odd", retry=Retry(max_attempts=1))
+    def odd(number: int, ctx: Context) -> Release:
+        return ctx.release("1h", reason=reason)
+
+    world = open_world([odd, double])
+    run_id = world.runlane.trigger(odd, 1).run.run_id
+    neighbour = world.runlane.trigger(double, {"number": 1}).run.run_id
+    world.deliver_sent()
+    assert (world.get(run_id).status, world.get(neighbour).status) == (Status.RELEASED, Status.SUCCEEDED)

@@ -147,7 +147,8 @@ def decide(
         case Returned(result):
             return Settlement(run_id, token, OutcomeKind.SUCCEEDED, result=result)
         case Released(delay, reason):
-            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=reason)
+            told = None if reason is None else head(str(reason), MESSAGE_BYTES)
+            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=told)
         case NotStarted(delay, reason):
             return Settlement(run_id, token, OutcomeKind.HANDED_BACK, delay=delay, reason=reason)
     failure = _failure(end, store_traceback=store_traceback)
