@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psycopg
 import pytest
 
-from runlane.domain.errors import ContractError
+from runlane.domain.errors import ConflictError, ContractError
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status, TriggerOutcome
 from runlane.domain.task import task
@@ -182,3 +183,33 @@ def test_the_sql_function_records_in_the_callers_transaction(open_world: OpenWor
     world.deliver_sent()
     record = world.get(row[0])
     assert (record.status, record.result, record.tenant) == (Status.SUCCEEDED, 7, "t")
+
+
+def test_a_transaction_that_already_failed_is_not_taken_for_committed(open_world: OpenWorld, caller: psycopg.Connection) -> None:
+    """Postgres answers the COMMIT of a failed transaction with a rollback, and no error."""
+    world = open_world([noop])
+
+    def swallow() -> None:
+        with world.runlane.transaction(caller) as tx:
+            tx.trigger(noop, 1)
+            with suppress(psycopg.errors.DivisionByZero):
+                caller.execute("SELECT 1/0")
+
+    with pytest.raises(ConflictError) as refused:
+        swallow()
+    assert refused.value.code == "transaction_failed"
+    assert (world.count("run"), list(world.wire.sent)) == (0, [])
+
+
+def test_the_caller_s_own_error_survives_a_connection_that_died(open_world: OpenWorld, caller: psycopg.Connection) -> None:
+    world = open_world([noop])
+
+    def fail() -> None:
+        with world.runlane.transaction(caller) as tx:
+            tx.trigger(noop, 1)
+            caller.close()
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert world.count("run") == 0

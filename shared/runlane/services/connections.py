@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.domain.errors import ContractError
+from runlane.domain.errors import ConflictError, ContractError
 
 
 def require_transaction(connection: Any) -> None:
@@ -14,4 +14,18 @@ def require_transaction(connection: Any) -> None:
             "connection_autocommit",
             "connection: it is in autocommit, so the run would not share your transaction; open it with autocommit=False",
             meta={"field": "connection"},
+        )
+
+
+def require_unbroken(connection: Any) -> None:
+    """Refuse to commit a transaction in which a statement has failed: Postgres would answer with a rollback and no error.
+
+    Raises `ConflictError` `transaction_failed`.
+    """
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    if getattr(status, "name", None) == "INERROR":
+        raise ConflictError(
+            "transaction_failed",
+            "connection: a statement of its transaction has failed, so nothing of it can be committed; let the error leave the block, "
+            "or guard the statement with a savepoint",
         )

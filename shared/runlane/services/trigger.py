@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Unpack
@@ -13,7 +13,7 @@ from runlane.domain.ids import RunId
 from runlane.domain.run import Status, TriggerOutcome
 from runlane.ports.stores import NewRun, RecordedRun, TriggerBatch, TriggerStore
 from runlane.ports.telemetry import Telemetry
-from runlane.services.connections import require_transaction
+from runlane.services.connections import require_transaction, require_unbroken
 from runlane.services.new_run import NewRuns
 from runlane.services.options import TriggerOptions
 from runlane.services.payload import AnyTask
@@ -93,8 +93,11 @@ class Trigger:
         joined = JoinedTransaction(self, connection)
         try:
             yield joined
+            require_unbroken(connection)
         except BaseException:
-            connection.rollback()
+            # A connection that cannot even roll back has lost the transaction; the caller's own error says more.
+            with suppress(Exception):
+                connection.rollback()
             raise
         connection.commit()
         self._dispatch_after(joined.queues)
