@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ class SqsTransport:
 
     `bindings` come from `sqs_queue`; wrong ones raise `ConfigurationError` with every fault. `environment` goes into
     each wakeup. `client_factory` makes the SQS client (default: boto3 at `endpoint_url`, or where boto3's own settings
-    point) and is called at the first publish. Safe to share between threads.
+    point) and is called at the first publish. Safe to share between threads; a forked process makes its own client.
     """
 
     def __init__(
@@ -47,12 +48,15 @@ class SqsTransport:
         self._lock = Lock()
         self._client: SqsClient | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
 
     def serves(self, queue: str) -> bool:
         return queue in self._addresses
 
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         """Send wakeups; results aligned with the input. A failed send is a result, never an exception."""
+        if self._process != os.getpid():
+            self._start_over()
         outcomes: Outcomes = {}
         groups = self._grouped(wakeups, outcomes)
         if groups:
@@ -68,6 +72,11 @@ class SqsTransport:
             pool.shutdown()
         if client is not None:
             client.close()
+
+    def _start_over(self) -> None:
+        """After a fork the pool's threads are not here, the client's sockets are the parent's, and nobody may ever release the lock."""
+        self._client = self._pool = None
+        self._lock, self._process = Lock(), os.getpid()
 
     def _grouped(self, wakeups: Sequence[Wakeup], outcomes: Outcomes) -> Groups:
         groups: Groups = {}
