@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Board:
 def board(console: Console) -> Iterator[Board]:
     columns = (
         TextColumn("  {task.description:<13}"),
-        BarColumn(40),
+        BarColumn(30),
         MofNCompleteColumn(),
         TextColumn("{task.fields[running]:>3} running"),
         TimeElapsedColumn(),
@@ -46,26 +46,29 @@ def board(console: Console) -> Iterator[Board]:
 
 
 def report(found: Report) -> RenderableType:
-    return Group(
-        Text(),
-        table(["queue", "#triggered", "#succeeded", "#failed", "#cancelled", "#retried", "#recovered", "#released", "#highest / limit"],
-              map(_counts, found.queues)),
-        table(["wait for the first attempt", "#noisy p50", "#noisy p99", "#quiet p50", "#quiet p99"], map(_waits, found.queues)),
-        *map(_check, found.checks),
-        Text(),
-        Text(_verdict(found), style="bold green" if found.holds else "bold red"),
-    )  # fmt: skip
+    facts = table(["", *(f"#{queue.queue}" for queue in found.queues)], ([name, *map(show, found.queues)] for name, show in FACTS.items()))
+    verdict = Text(_verdict(found), style="bold green" if found.holds else "bold red")
+    return Group(Text(), facts, *map(_check, found.checks), Text(), verdict)
 
 
-def _counts(queue: QueueSummary) -> list[object]:
-    held = f"{cell(queue.highest)} / {cell(queue.limit)}" if queue.limit is not None else "no limit"
-    return [
-        queue.queue, queue.triggered, queue.succeeded, queue.failed, queue.cancelled, queue.retried, queue.recovered, queue.released, held,
-    ]  # fmt: skip
+def _slots(queue: QueueSummary) -> str:
+    return "no limit" if queue.limit is None else f"{cell(queue.highest)} of {queue.limit}"
 
 
-def _waits(queue: QueueSummary) -> list[object]:
-    return [queue.queue, queue.noisy_p50, queue.noisy_p99, queue.quiet_p50, queue.quiet_p99]
+FACTS: dict[str, Callable[[QueueSummary], object]] = {
+    "triggered": lambda queue: queue.triggered,
+    "succeeded": lambda queue: queue.succeeded,
+    "failed for good": lambda queue: queue.failed,
+    "cancelled": lambda queue: queue.cancelled,
+    "retried": lambda queue: queue.retried,
+    "recovered": lambda queue: queue.recovered,
+    "released": lambda queue: queue.released,
+    "most slots held at once": _slots,
+    "wait of the noisy customer, p50": lambda queue: queue.noisy_p50,
+    "wait of the noisy customer, p99": lambda queue: queue.noisy_p99,
+    "wait of all others, p50": lambda queue: queue.quiet_p50,
+    "wait of all others, p99": lambda queue: queue.quiet_p99,
+}
 
 
 def _check(check: Check) -> Text:
