@@ -30,7 +30,7 @@ def named(path: Path) -> str:
 
 def test_the_import_contracts_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
-    assert lint_imports(cache_dir=None) == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+    assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("source", sorted((PRODUCT / "domain").rglob("*.py")), ids=named)
