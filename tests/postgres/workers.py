@@ -34,25 +34,29 @@ def run_processes(target: Callable[..., None], arguments: Sequence[tuple[Any, ..
     assert [process.exitcode for process in processes] == [0] * len(processes)
 
 
-def contend(barrier: Any, dsn: str, queue: str, keys: int, claims: int, seed: int) -> None:
+def contend(barrier: Any, dsn: str, names: Sequence[str], keys: int, claims: int, seed: int) -> None:
     """Trigger, claim and settle in small random batches, with failures, releases and hand-backs among them."""
     rng = random.Random(seed)
-    storage = PostgresStorage(dsn)
-    storage.queues.read_policies()
-    barrier.wait(30)
-    waiting, done = [], 0
-    while done < claims:
+    with closing(PostgresStorage(dsn)) as storage:
+        storage.queues.read_policies()
+        barrier.wait(30)
+        for name in rng.sample(names, len(names)):
+            _contend_for(storage, name, keys, claims, rng)
+
+
+def _contend_for(storage: PostgresStorage, queue: str, keys: int, claims: int, rng: random.Random) -> None:
+    waiting, asked = list[RunId](), 0
+    while asked < claims:
         new = [new_run(queue, concurrency_key=f"k{rng.randrange(keys)}") for _ in range(rng.randint(1, 4))]
         waiting += ids(storage.triggers.trigger_runs(new, eager=True).wakeups)
         batch, waiting = waiting[:5], waiting[5:]
-        claimed = storage.deliveries.claim_runs(batch, lease_for=LEASE, worker=f"w{seed}")
-        more = storage.deliveries.claim_oldest([queue], limit=2, lease_for=LEASE, worker=f"w{seed}")
+        claimed = storage.deliveries.claim_runs(batch, lease_for=LEASE, worker="w")
+        more = storage.deliveries.claim_oldest([queue], limit=2, lease_for=LEASE, worker="w")
         attempts = [*claimed.claims, *more.claims]
         settled = storage.deliveries.settle_runs([_end(claim, rng) for claim in attempts])
         assert not settled.refused
         waiting += ids([*claimed.wakeups, *more.wakeups, *settled.wakeups])
-        done += max(1, len(attempts))
-    storage.close()
+        asked += max(1, len(attempts))
 
 
 def _end(claim: ClaimedRun, rng: random.Random) -> Any:
