@@ -9,10 +9,10 @@ from runlane.domain.run import ACTIVE, TERMINAL, TRANSITIONS, WAITING, Status, V
 # The table of the contract, written a second time and by hand: rows are statuses, columns are verbs, "-" is refused.
 CONTRACT = """
              claim    succeed    fail    retry     release    cancel     expire_start  time_out  recover_retry  recover_fail  hand_back
-queued       running  -          -       -         -          cancelled  cancelled     -         -              -             -
-scheduled    running  -          -       -         -          cancelled  cancelled     -         -              -             -
-retrying     running  -          -       -         -          cancelled  -             -         -              -             -
-released     running  -          -       -         -          cancelled  -             -         -              -             -
+queued       running  -          -       -         -          cancelled  cancelled     cancelled -              -             -
+scheduled    running  -          -       -         -          cancelled  cancelled     cancelled -              -             -
+retrying     running  -          -       -         -          cancelled  -             cancelled -              -             -
+released     running  -          -       -         -          cancelled  -             cancelled -              -             -
 running      -        succeeded  failed  retrying  released   stopping   -             stopping  retrying       failed        queued
 stopping     -        cancelled  failed  failed    cancelled  -          -             -         cancelled      cancelled     cancelled
 succeeded    -        -          -       -         -          -          -             -         -              -             -

@@ -65,6 +65,8 @@ _TABLE: dict[tuple[Status, Verb], Status] = {
     # Waiting. Only a run that never started can miss its start.
     **{(status, Verb.CLAIM): Status.RUNNING for status in WAITING},
     **{(status, Verb.CANCEL): Status.CANCELLED for status in WAITING},
+    # One that waits when its finish time-out passes would have nobody to stop it later.
+    **{(status, Verb.TIME_OUT): Status.CANCELLED for status in WAITING},
     (Status.QUEUED, Verb.EXPIRE_START): Status.CANCELLED,
     (Status.SCHEDULED, Verb.EXPIRE_START): Status.CANCELLED,
     # Running.
