@@ -4,10 +4,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from runlane.domain.errors import ConflictError
+from runlane.domain.errors import ConflictError, ContractError
 from runlane.domain.ids import RunId
 from runlane.domain.retry import Retry
 from runlane.domain.run import Status
@@ -128,3 +129,12 @@ def test_start_and_finish_time_outs(open_world: OpenWorld) -> None:
     world.tick()
     invocation.join(8)
     assert world.statuses([waiting, running]) == {Status.CANCELLED}
+
+
+def test_whatever_is_given_as_a_reason_can_be_stored_and_an_actor_is_a_key(open_world: OpenWorld) -> None:
+    world = open_world([watching])
+    run_id = world.runlane.trigger(watching, 1, delay="1h").run.run_id
+    for move in (partial(world.runlane.runs.cancel, run_id), partial(world.runlane.queues.pause, "main")):
+        with pytest.raises(ContractError, match="actor"):
+            move(actor="a\x00")
+    assert world.runlane.runs.cancel(run_id, reason="a\x00b" + "\ud800" + "x" * 5000) is Status.CANCELLED

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError, ContractError, NotFoundError
+from runlane.domain.excerpt import head
 from runlane.domain.ids import RunId, parse_run_id, validate_key, validate_name
 from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.registry import QueueRegistry
@@ -18,6 +19,7 @@ from runlane.services.publish import Publisher
 
 LARGEST_PAGE = 200
 LARGEST_WEIGHT = 1_000_000
+REASON_BYTES = 1024
 FIRST_LOOK, SLOWEST_LOOK = 0.05, 1.0
 
 TaskName = AnyTask | str
@@ -75,8 +77,12 @@ class Runs:
         return self._store.list_attempts(known) or self._none_if_known(known)
 
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str | None = None) -> Status:
-        """Cancel: a waiting run at once, a running one is asked to stop. The status after it; a terminal one had already ended."""
-        status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=actor, reason=reason)
+        """Cancel: a waiting run at once, a running one is asked to stop. The status after it; a terminal one had already ended.
+
+        Of a longer `reason` the first 1 KiB is kept.
+        """
+        told = None if reason is None else head(reason, REASON_BYTES)
+        status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=_key(actor, "actor"), reason=told)
         if status is None:
             raise _run_not_found(run_id)
         self._publisher.publish(wakeups)
@@ -119,13 +125,15 @@ class Queues:
     def pause(self, queue: Queue | str, *, tenant: str | None = None, concurrency_key: str | None = None, actor: str | None = None) -> int:
         """Start nothing more of a queue, a tenant or a key; running runs go on. The number of dispatches given back."""
         name = queue_name(self._queues, queue)
-        return self._store.pause(name, tenant=_key(tenant, "tenant"), concurrency_key=_key(concurrency_key, "concurrency_key"), actor=actor)
+        return self._store.pause(
+            name, tenant=_key(tenant, "tenant"), concurrency_key=_key(concurrency_key, "concurrency_key"), actor=_key(actor, "actor")
+        )
 
     def resume(self, queue: Queue | str, *, tenant: str | None = None, concurrency_key: str | None = None, actor: str | None = None) -> int:
         """Undo the same pause and send on their way what has capacity. The number of wakeups sent."""
         name = queue_name(self._queues, queue)
         wakeups = self._store.resume(
-            name, tenant=_key(tenant, "tenant"), concurrency_key=_key(concurrency_key, "concurrency_key"), actor=actor
+            name, tenant=_key(tenant, "tenant"), concurrency_key=_key(concurrency_key, "concurrency_key"), actor=_key(actor, "actor")
         )
         return self._publisher.publish(wakeups)
 
