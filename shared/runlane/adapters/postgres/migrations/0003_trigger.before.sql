@@ -177,7 +177,10 @@ END $$;
 
 CREATE FUNCTION {schema}.trigger_runs_v1(p_runs json, p_eager boolean) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := {schema}.counter_shard_v1();
+DECLARE
+    v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := {schema}.counter_shard_v1();
+    -- By subscript: a join of two lists without an index costs the square of their length.
+    v_priorities int[] := ARRAY(SELECT coalesce(i.priority, 0) FROM json_to_recordset(p_runs) AS i(ord int, priority int) ORDER BY i.ord);
 BEGIN
     SELECT array_agg(e ORDER BY e.ord) INTO v_recorded FROM {schema}.record_runs_v1(p_runs, p_eager, v_now) e;
     RETURN QUERY SELECT (e).* FROM unnest(v_recorded) e;
@@ -186,10 +189,9 @@ BEGIN
     END IF;
     FOR lot IN
         SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS ids,
-               array_agg(coalesce(i.priority, 0) ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,
+               array_agg(v_priorities[e.ord] ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,
                count(*) FILTER (WHERE e.due_at > v_now) AS later
         FROM unnest(v_recorded) e
-        JOIN json_to_recordset(p_runs) AS i(ord int, priority int) ON i.ord = e.ord
         JOIN {schema}.queue q ON q.name = e.queue
         WHERE e.verdict = 'created' GROUP BY q.queue_id ORDER BY q.queue_id
     LOOP
