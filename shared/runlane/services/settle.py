@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from runlane.domain.errors import UnavailableError
+from runlane.domain.errors import ConflictError, UnavailableError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.clock import Clock
@@ -71,7 +71,7 @@ class Settler:
         for pause in PATIENCE:
             try:
                 return self._once(settlements, then)
-            except UnavailableError:
+            except (UnavailableError, ConflictError):
                 self._clock.sleep(pause)
         return self._once(settlements, then)
 

@@ -133,31 +133,30 @@ LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     RETURN QUERY
-    WITH pick AS MATERIALIZED (
-        SELECT w.*, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
-               u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY w.score, w.run_id) - 1) AS rank
-        FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
-        JOIN {schema}.partition p ON p.partition_id = u.partition_id
-        CROSS JOIN LATERAL (
-            SELECT * FROM {schema}.waiting w WHERE w.partition_id = u.partition_id AND w.score >= p.head
-            ORDER BY w.score, w.run_id LIMIT u.n) w),
-    del AS (
-        DELETE FROM {schema}.waiting w USING pick x
+    WITH taken AS (
+        DELETE FROM {schema}.waiting w USING (
+            SELECT x.partition_id, x.score, x.run_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
+                   u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY x.score, x.run_id) - 1) AS rank
+            FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
+            JOIN {schema}.partition p ON p.partition_id = u.partition_id
+            CROSS JOIN LATERAL (
+                SELECT * FROM {schema}.waiting x WHERE x.partition_id = u.partition_id AND x.score >= p.head
+                ORDER BY x.score, x.run_id LIMIT u.n) x) x
         WHERE w.partition_id = x.partition_id AND w.score = x.score AND w.run_id = x.run_id
-        RETURNING w.run_id, w.seq AS last_seq),
+        RETURNING w.*, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.rank),
     numbered AS MATERIALIZED (
-        SELECT x.*, del.last_seq, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
+        SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
                row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
-        FROM pick x JOIN del ON del.run_id = x.run_id),
+        FROM taken x),
     made AS (
         INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
                                    dispatched_at, expires_at, publish_claimed_at)
-        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, last_seq + 1, expiries,
+        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries,
                p_now, p_now + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
         FROM numbered ORDER BY place),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied)
-        SELECT run_id, last_seq + 1, 'run.dispatched', p_now, attempt,
+        SELECT run_id, seq + 1, 'run.dispatched', p_now, attempt,
                CASE WHEN v_bounded THEN partition_id END, CASE WHEN v_bounded THEN slot_seq + nth END, CASE WHEN v_bounded THEN occupied + nth END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.occupied + place END

@@ -133,8 +133,12 @@ BEGIN
     IF v_count > 0 THEN
         RETURN QUERY
         SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
-               0, run_id, becomes, q.name, tenant, concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
-        FROM unnest(v_settled);
+               0, m.run_id, becomes, q.name,
+               -- An unlimited queue has not read its partitions; a hint must still name its key.
+               CASE WHEN ends OR v_bounded THEN m.tenant ELSE (SELECT r.tenant FROM {schema}.run r WHERE r.run_id = m.run_id) END,
+               CASE WHEN ends OR v_bounded THEN m.concurrency_key ELSE (SELECT r.concurrency_key FROM {schema}.run r WHERE r.run_id = m.run_id) END,
+               due_at, greatest(due_at - v_now, interval '0'), NULL::json
+        FROM unnest(v_settled) m;
         UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
         IF v_bounded THEN
             UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
