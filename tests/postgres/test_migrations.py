@@ -20,9 +20,11 @@ from tests.postgres.factories import Lane
 
 DUMP = Path(__file__).parent / "schema.txt"
 _COLUMNS = """
-SELECT 'column ' || c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+SELECT 'column ' || c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+       || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-WHERE c.relnamespace = 'runlane'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'c') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = 'runlane'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'c') AND NOT c.relispartition
+  AND a.attnum > 0 AND NOT a.attisdropped
 """
 _INDEXES = "SELECT 'index ' || replace(indexdef, 'runlane.', '') FROM pg_indexes WHERE schemaname = 'runlane' AND indexname !~ '[0-9]{8}'"
 _FUNCTIONS = "SELECT 'function ' || oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'runlane'::regnamespace"
