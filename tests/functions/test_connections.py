@@ -17,7 +17,7 @@ from runlane.adapters.postgres import connection as sessions
 from runlane.domain.errors import UnavailableError
 from runlane.domain.run import Status
 from runlane.domain.task import task
-from tests.functions.conftest import OpenWorld
+from tests.functions.conftest import HANG_UP, OpenWorld
 from tests.functions.world import World
 
 BOTH = pytest.mark.parametrize("major", [18, 15])
@@ -36,9 +36,7 @@ def _every_pause_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hang_up(world: World) -> None:
     """End every session but the observer's, and wait until they are gone."""
-    world.value(
-        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
+    world.lane.connection.execute(HANG_UP.encode())
 
 
 @BOTH

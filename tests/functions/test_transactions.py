@@ -26,17 +26,17 @@ def noop(number: int) -> int:
 @pytest.fixture
 def caller(dsn: str, connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
     """The application's own connection and table."""
-    connection.execute("CREATE TABLE orders (number int)")
+    connection.execute("CREATE SCHEMA caller CREATE TABLE orders (number int)")
     with psycopg.connect(dsn) as opened:
         yield opened
 
 
 def order(caller: psycopg.Connection) -> None:
-    caller.execute("INSERT INTO orders VALUES (1)")
+    caller.execute("INSERT INTO caller.orders VALUES (1)")
 
 
 def orders(world: World) -> int:
-    return int(world.value("SELECT count(*) FROM orders"))
+    return int(world.value("SELECT count(*) FROM caller.orders"))
 
 
 @BOTH
