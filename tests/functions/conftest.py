@@ -43,9 +43,12 @@ OpenWorld = Callable[..., World]
 def servers() -> Iterator[Callable[[int], LocalPostgres]]:
     """Running servers by major version, each with a migrated schema in its one database."""
     with ExitStack() as running:
+        installed = {binaries.major for binaries in installed_postgres()}
 
         @cache
         def start(major: int) -> LocalPostgres:
+            if major not in installed:
+                pytest.skip(f"Postgres {major} is not installed")
             server = running.enter_context(LocalPostgres(major=major, durable=False, settings=SETTINGS))
             # Nothing of it is wanted at the end, so nothing is written out.
             running.callback(server.kill)
@@ -64,8 +67,6 @@ def major() -> int:
 
 @pytest.fixture
 def server(servers: Callable[[int], LocalPostgres], major: int) -> LocalPostgres:
-    if major not in {binaries.major for binaries in installed_postgres()}:
-        pytest.skip(f"Postgres {major} is not installed")
     return servers(major)
 
 
