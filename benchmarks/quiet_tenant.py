@@ -38,7 +38,8 @@ class Side:
 
     def __post_init__(self) -> None:
         self.runlane: Runlane = self.stack.enter_context(closing(make_runlane(self.dsn, self.transport)))
-        self.worker: Runlane = self.stack.enter_context(closing(make_runlane(self.dsn, self.transport)))
+        # A delivery that goes on for long would still serve this side while the other is measured.
+        self.worker: Runlane = self.stack.enter_context(closing(make_runlane(self.dsn, self.transport, continue_inline_for="1s")))
         self.connection = self.stack.enter_context(psycopg.connect(self.dsn, autocommit=True))
         self.refill()
         settle_down(self.dsn)

@@ -17,13 +17,10 @@ of the peer was handled once and logged as successful. Without a bar a line is o
 """
 
 
-def terminal_table(tables: Sequence[Table]) -> RichTable:
-    shown = RichTable(*COLUMNS, title="Runlane benchmarks")
-    for table in tables:
-        shown.add_section()
-        shown.add_row(f"[bold]{table.title}")
-        for row in table.rows:
-            shown.add_row(*_cells(row), style=None if row.passed else "red")
+def terminal_table(table: Table) -> RichTable:
+    shown = RichTable(*COLUMNS, title=table.title)
+    for row in table.rows:
+        shown.add_row(*_cells(row), style=None if row.passed else "red")
     return shown
 
 

@@ -38,7 +38,7 @@ def run(cluster: BenchCluster, *, quick: bool) -> Table:
 
 def _shares(cluster: BenchCluster, dispatches: int) -> dict[str, int]:
     transport = MemoryTransport()
-    with cluster.database("bench_weights") as dsn, closing(make_runlane(dsn, transport)) as runlane:
+    with cluster.database("bench_weights") as dsn, closing(make_runlane(dsn, transport, continue_inline_for="1s")) as runlane:
         runlane.queues.pause(WEIGHTED)
         for tenant, weight in WEIGHTS.items():
             count = min(10_000, round(dispatches * weight / 10 * 1.2) + WEIGHTED.dispatch_window)
