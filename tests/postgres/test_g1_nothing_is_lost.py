@@ -111,7 +111,10 @@ def test_a_process_that_dies_before_its_commit_changed_nothing(lane: Lane, dsn: 
     statement, parameters = {
         "trigger": ("trigger_runs_v1(%s, true)", ('[{"ord":1,"task":"t","queue":"work","payload":{}}]',)),
         "claim": ("claim_runs_v1(%s::uuid[], '1 minute', 'w')", ([run_id],)),
-        "settle": ("settle_runs_v1(%s)", (f'[{{"run_id":"{run_id}","token":"{claim and claim.token}","kind":"succeeded"}}]',)),
+        "settle": (
+            "settle_runs_v1(%s, %s::uuid[])",
+            (f'[{{"run_id":"{run_id}","token":"{claim and claim.token}","kind":"succeeded"}}]', [run_id]),
+        ),
     }[died_in]
     with psycopg.connect(dsn) as dying:
         assert dying.execute(f"SELECT * FROM runlane.{statement}".encode(), parameters).fetchall()

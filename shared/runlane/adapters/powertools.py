@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from threading import Lock
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 
 _ERRORS = frozenset({"phase.failed", "settle.failed", "attempt.strayed", "worker.exits", "observer.failed"})
 _ROUTINE = frozenset({"settle.done", "claim.refused", "tick.done"})
@@ -23,7 +25,9 @@ class PowertoolsTelemetry:
 
     def __init__(self, *, environment: str, metrics: bool) -> None:
         self._environment = environment
-        self._logger = Logger(service="runlane", level=logging.INFO, environment=environment)
+        # A command answers on its standard output; only in Lambda is that the log.
+        stream = sys.stdout if metrics else sys.stderr
+        self._logger = Logger(service="runlane", level=logging.INFO, stream=stream, environment=environment)
         self._writers = {logging.ERROR: self._logger.error, logging.WARNING: self._logger.warning, logging.DEBUG: self._logger.debug}
         self._is_counting = metrics
         self._counts: Counter[str] = Counter()
@@ -42,11 +46,20 @@ class PowertoolsTelemetry:
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if counts:
-            metrics = Metrics(namespace="Runlane", service="runlane")
-            metrics.add_dimension(name="environment", value=self._environment)
-            for name, count in counts.items():
-                metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
-            metrics.flush_metrics()
+            sys.stdout.write(_emf(self._environment, counts))
+            sys.stdout.flush()
+
+
+def _emf(environment: str, counts: Mapping[str, int]) -> str:
+    """One line of CloudWatch's embedded metric format. By hand: the library's took a thirtieth of a batch of ten's whole cost."""
+    metrics = [{"Name": name, "Unit": "Count"} for name in counts]
+    described = {"Namespace": "Runlane", "Dimensions": [["environment", "service"]], "Metrics": metrics}
+    line = {
+        "_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [described]},
+        "environment": environment,
+        "service": "runlane",
+    }
+    return json.dumps({**line, **counts}, separators=(",", ":")) + "\n"
 
 
 def _level(event: str) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import SETTLE_EFFECTS, as_effect, claim_batch, encode_settlements, settle_batch
+from runlane.adapters.postgres.rows import SETTLE_EFFECTS, array_literal, as_effect, claim_batch, encode_settlements, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
@@ -21,10 +21,12 @@ class PostgresDeliveryStore:
         self._heartbeat_session = heartbeat_session
 
     def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
-        return claim_batch(self._session.run("claim_runs", {"ids": _array(run_ids), "lease": lease_for, "worker": worker}))
+        # Sorted, since dispatch rows are locked in the order in which they stand here.
+        ids = array_literal(sorted(set(run_ids)))
+        return claim_batch(self._session.run("claim_runs", {"ids": ids, "lease": lease_for, "worker": worker}))
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
-        asked = {"queues": _array(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        asked = {"queues": array_literal(queues), "limit": limit, "lease": lease_for, "worker": worker}
         return claim_batch(self._session.run("claim_oldest", asked))
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
@@ -34,22 +36,16 @@ class PostgresDeliveryStore:
         return self._states("read_leases", leases, {})
 
     def settle_runs(self, settlements: Sequence[Settlement]) -> SettleBatch:
-        return settle_batch(self._session.run("settle_runs", {"settlements": encode_settlements(settlements)}))
+        return settle_batch(self._session.run("settle_runs", encode_settlements(settlements)))
 
     def settle_and_claim(
         self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
     ) -> tuple[SettleBatch, ClaimBatch]:
-        asked = {"queues": _array(queues), "limit": limit, "lease": lease_for, "worker": worker}
-        rows = self._session.run("settle_and_claim", {"settlements": encode_settlements(settlements), **asked})
+        asked = {"queues": array_literal(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        rows = self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked})
         settled = settle_batch([as_effect(row) for row in rows if row[0] in SETTLE_EFFECTS])
         return replace(settled, wakeups=()), claim_batch(rows)
 
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
-        rows = self._heartbeat_session.run(statement, {"ids": _array(leases), "tokens": _array(leases.values()), **extra})
+        rows = self._heartbeat_session.run(statement, {"ids": array_literal(leases), "tokens": array_literal(leases.values()), **extra})
         return tuple(LeaseState(RunId(run_id), requested) for run_id, requested in rows)
-
-
-def _array(values: Iterable[str]) -> str:
-    """An array literal. The driver would write the same, but a list costs it more than all the rest of a statement's parameters."""
-    quoted = (value.replace("\\", r"\\").replace('"', r"\"") for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"

@@ -139,10 +139,28 @@ LANGUAGE sql IMMUTABLE AS $$
             e.verdict, e.due_in)::{schema}.claim
 $$;
 
+-- p_ids is sorted and without repeats. Nearly always every wakeup has its dispatch row, all of one queue, or finds its run ended.
 CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_mine uuid[]; v_woken {schema}.effect[]; v_queues int[];
+DECLARE
+    v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_mine uuid[]; v_woken {schema}.effect[]; v_queues int[];
+    v_found int; v_low int; v_high int; v_ended uuid[];
 BEGIN
+    SELECT count(*), min(queue_id), max(queue_id) INTO v_found, v_low, v_high FROM {schema}.dispatch WHERE run_id = ANY (p_ids);
+    IF v_found = cardinality(p_ids) AND v_low = v_high THEN
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(p_ids, ARRAY[v_low], p_lease, p_worker, v_now);
+        RETURN;
+    END IF;
+    v_ended := ARRAY(SELECT o.run_id FROM {schema}.outcome o
+                     WHERE o.run_id = ANY (p_ids) AND o.run_id >= p_ids[1] AND o.run_id <= p_ids[cardinality(p_ids)]);
+    IF cardinality(v_ended) > 0 THEN
+        RETURN QUERY SELECT c.* FROM unnest(v_ended) i
+        CROSS JOIN LATERAL {schema}.effect_as_claim_v1(('refusal', 0, i, 'terminal', NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.effect) c;
+        p_ids := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_ended) ORDER BY 1);
+        IF cardinality(p_ids) = 0 THEN
+            RETURN;
+        END IF;
+    END IF;
     SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL),
            array_agg(DISTINCT d.queue_id) FILTER (WHERE d.run_id IS NOT NULL)
     INTO v_ids, v_missing, v_queues

@@ -111,20 +111,17 @@ BEGIN
 END $$;
 
 -- Settle what belongs to one queue; the effects begin with the settled runs.
-CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_partitions bigint[]) RETURNS SETOF {schema}.effect
+CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[]) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
     v_runs {schema}.motion[] := {schema}.take_recorded_v1(p_queue_id, 100); v_again {schema}.motion[]; v_touched bigint[];
     v_settled {schema}.settled[]; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
-    IF v_bounded AND p_partitions IS NULL THEN
-        -- The queue was given its limit after the caller had read the leases, and with it they got their partitions.
-        SELECT array_agg(DISTINCT l.partition_id) INTO p_partitions FROM {schema}.lease l WHERE l.run_id = ANY (p_ids);
-    END IF;
     IF v_bounded OR v_runs IS NOT NULL THEN
-        SELECT array_agg(DISTINCT i) INTO v_touched
-        FROM (SELECT unnest(p_partitions) WHERE v_bounded UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x(i);
+        SELECT array_agg(DISTINCT x.id) INTO v_touched
+        FROM (SELECT l.partition_id AS id FROM {schema}.lease l WHERE v_bounded AND l.run_id = ANY (p_ids)
+              UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x;
         PERFORM {schema}.lock_partitions_v1(v_touched);
     END IF;
     v_now := clock_timestamp();
@@ -182,22 +179,25 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json) RETURNS SETOF {schema}.effect
+-- p_ids are the runs of the settlements, sorted. Nearly always they are all of one queue, and then its statements do the rest.
+CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[]) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_lot record; v_matched uuid[] := '{}'; v_lost uuid[];
+DECLARE v_low int; v_high int; v_lot record; v_matched uuid[] := '{}';
 BEGIN
+    SELECT min(queue_id), max(queue_id) INTO v_low, v_high FROM {schema}.lease WHERE run_id = ANY (p_ids);
+    IF v_low = v_high THEN
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids);
+        RETURN;
+    END IF;
     FOR v_lot IN
-        SELECT l.queue_id, array_agg(s.run_id) AS ids,
-               CASE WHEN bool_and(l.partition_id IS NOT NULL) THEN array_agg(DISTINCT l.partition_id) END AS partitions
-        FROM json_to_recordset(p_settlements) AS s(run_id uuid, token uuid) JOIN {schema}.lease l ON l.run_id = s.run_id AND l.token = s.token
-        GROUP BY 1 ORDER BY 1
+        SELECT queue_id, array_agg(run_id) AS ids FROM {schema}.lease WHERE run_id = ANY (p_ids) GROUP BY 1 ORDER BY 1
     LOOP
-        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids, v_lot.partitions);
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids);
         v_matched := v_matched || v_lot.ids;
     END LOOP;
-    IF cardinality(v_matched) < json_array_length(p_settlements) THEN
-        SELECT array_agg(s.run_id) INTO v_lost FROM json_to_recordset(p_settlements) AS s(run_id uuid) WHERE s.run_id <> ALL (v_matched);
-        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements, v_lost, clock_timestamp());
+    IF cardinality(v_matched) < cardinality(p_ids) THEN
+        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements, ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_matched)),
+                                                          clock_timestamp());
     END IF;
 END $$;
 
@@ -265,19 +265,20 @@ END $$;
 
 -- Settle, then lease the oldest unclaimed dispatch rows of these queues, as inline continuation does: one round trip and one commit a
 -- turn. What is claimed here needs no wakeup, so none is answered for it.
-CREATE FUNCTION {schema}.settle_and_claim_v1(p_settlements json, p_queues text[], p_limit int, p_lease interval, p_worker text)
+CREATE FUNCTION {schema}.settle_and_claim_v1(
+    p_settlements json, p_ids uuid[], p_queues text[], p_limit int, p_lease interval, p_worker text)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[];
 BEGIN
-    IF json_array_length(p_settlements) = 1 AND p_limit > 0 THEN
+    IF cardinality(p_ids) = 1 AND p_limit > 0 THEN
         v_claims := {schema}.hand_over_v1(p_settlements->0, p_queues, p_lease, p_worker);
         IF v_claims IS NOT NULL THEN
             RETURN QUERY SELECT * FROM unnest(v_claims);
             RETURN;
         END IF;
     END IF;
-    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements) e;
+    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements, p_ids) e;
     SELECT array_agg(c) INTO v_claims FROM {schema}.claim_oldest_v1(p_queues, p_limit, p_lease, p_worker) c;
     RETURN QUERY SELECT * FROM unnest(v_claims);
     RETURN QUERY

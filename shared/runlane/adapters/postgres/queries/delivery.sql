@@ -1,14 +1,10 @@
 -- name: claim_runs
 -- Turn wakeups into leases.
-SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
-       trace, meta, verdict, due_in
-FROM {schema}.claim_runs_v1(%(ids)s::uuid[], %(lease)s, %(worker)s);
+SELECT * FROM {schema}.claim_runs_v1(%(ids)s::uuid[], %(lease)s, %(worker)s);
 
 -- name: claim_oldest
 -- Lease the oldest unclaimed dispatch rows of some queues.
-SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
-       trace, meta, verdict, due_in
-FROM {schema}.claim_oldest_v1(%(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
+SELECT * FROM {schema}.claim_oldest_v1(%(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
 
 -- name: heartbeat
 -- Extend every lease of this process whose token is still stored.
@@ -21,10 +17,8 @@ FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) i(id, token) JOIN {schema}.leas
 
 -- name: settle_runs
 -- Outcomes, events, freed capacity and the next dispatch rows.
-SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json);
+SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json, %(ids)s::uuid[]);
 
 -- name: settle_and_claim
 -- The same, and leases for the oldest unclaimed dispatch rows.
-SELECT kind, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, concurrency_key, due_at, created_at, claimed_at,
-       trace, meta, verdict, due_in
-FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
+SELECT * FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(ids)s::uuid[], %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);

@@ -1,0 +1,60 @@
+"""What the one subscriber writes: errors at once, counts once a delivery, payloads never."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+
+import pytest
+
+from runlane.adapters.powertools import PowertoolsTelemetry
+from runlane.domain.run import Status
+
+
+@pytest.fixture(autouse=True)
+def _logger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library keeps the first stream of a process, which was another test's."""
+    monkeypatch.delitem(logging.Logger.manager.loggerDict, "runlane", raising=False)
+
+
+def _lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_flush_writes_what_was_counted_as_one_metric_line(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry = PowertoolsTelemetry(environment="staging", metrics=True)
+    telemetry.emit("settle.done", statuses=Counter({Status.SUCCEEDED: 9, Status.FAILED: 1}), refused=0)
+    telemetry.emit("settle.done", statuses=Counter({Status.SUCCEEDED: 10}), refused=0)
+    telemetry.flush()
+    telemetry.flush()
+
+    (line,) = _lines(capsys.readouterr().out)
+    described = line["_aws"]["CloudWatchMetrics"][0]  # type: ignore[index]
+    assert (line["runs_succeeded"], line["runs_failed"], line["environment"]) == (19, 1, "staging")
+    assert {metric["Name"] for metric in described["Metrics"]} == {"runs_succeeded", "runs_failed"}
+    assert all(set(names) <= line.keys() for names in described["Dimensions"])
+
+
+def test_an_error_is_logged_at_once_with_its_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    PowertoolsTelemetry(environment="staging", metrics=True).emit("phase.failed", phase="due_timers", error="boom")
+
+    (line,) = _lines(capsys.readouterr().out)
+    assert (line["level"], line["message"], line["phase"], line["environment"]) == ("ERROR", "phase.failed", "due_timers", "staging")
+
+
+def test_success_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry = PowertoolsTelemetry(environment="staging", metrics=False)
+    telemetry.emit("settle.done", statuses=Counter({Status.SUCCEEDED: 1}), refused=0)
+    telemetry.emit("tick.done", counts={"due_timers": 0})
+    telemetry.flush()
+
+    assert capsys.readouterr() == ("", "")
+
+
+def test_outside_lambda_logs_stay_off_the_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    PowertoolsTelemetry(environment="staging", metrics=False).emit("publish.failed", count=2, error="x")
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert json.loads(err)["level"] == logging.getLevelName(logging.WARNING)
