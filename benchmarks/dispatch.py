@@ -19,7 +19,7 @@ Measured = tuple[Samples, Samples]
 
 
 def run(cluster: BenchCluster, *, quick: bool) -> Table:
-    partitions, waiting = (10_000, 50_000) if quick else (100_000, 2_000_000)
+    partitions, waiting = (10_000, 100_000) if quick else (100_000, 2_000_000)
     wide, deep = Shape(partitions, waiting), Shape(100, waiting)
     pairs = [
         (wide, SMALL, 1.5),
