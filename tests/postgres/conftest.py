@@ -31,8 +31,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
 
 
 @pytest.fixture(scope="session")
-def databases(server: LocalPostgres) -> Databases:
-    return Databases(server.socket_dsn)
+def databases(server: LocalPostgres) -> Iterator[Databases]:
+    found = Databases(server.socket_dsn)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -43,10 +45,8 @@ def dsn(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def storage(dsn: str) -> Iterator[PostgresStorage]:
-    opened = PostgresStorage(dsn)
-    yield opened
-    opened.close()
+def storage(databases: Databases, dsn: str) -> PostgresStorage:
+    return databases.storage(dsn)
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def lane(storage: PostgresStorage, connection: psycopg.Connection) -> Lane:
 
 @pytest.fixture(autouse=True)
 def _every_count_is_true_at_the_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    asked = "dsn" in request.fixturenames
-    dsn = request.getfixturevalue("dsn") if asked else None
+    if "dsn" not in request.fixturenames:
+        yield
+        return
+    dsn, databases = request.getfixturevalue("dsn"), request.getfixturevalue("databases")
     yield
-    if dsn is not None:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            check_invariants(connection)
+    check_invariants(databases.connection(dsn))

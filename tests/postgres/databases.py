@@ -12,12 +12,15 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from runlane.adapters.postgres.migrate import migrate
+from runlane.adapters.postgres.storage import PostgresStorage
 
 _TEMPLATE = "migrated"
 _KEPT = ("migration", "environment")
+_WARM = "warm"
+_FEW = 300
 _FINGERPRINT: LiteralString = """
 SELECT (SELECT count(*) || '/' || max(oid) FROM pg_class WHERE relkind <> 't'), (SELECT count(*) || '/' || max(oid) FROM pg_proc),
        (SELECT string_agg(nspname || coalesce(nspacl::text, ''), ',' ORDER BY oid) FROM pg_namespace),
@@ -35,6 +38,8 @@ class Databases:
         self._server_dsn = server_dsn
         self._numbers = count(1)
         self._idle: list[str] = []
+        self._warm: dict[str, PostgresStorage] = {}
+        self._looking: dict[str, psycopg.Connection] = {}
         self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(_TEMPLATE)))
         with self._connect(_TEMPLATE) as connection:
             migrate(connection, schema="runlane", environment="test")
@@ -49,7 +54,34 @@ class Databases:
         if self._empty(name):
             self._idle.append(name)
         else:
+            self._cool(name)
             self._administer(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def storage(self, dsn: str) -> PostgresStorage:
+        """A storage whose connections outlive the test: a new one would compile and plan everything again."""
+        name = str(conninfo_to_dict(dsn)["dbname"])
+        if name not in self._warm:
+            self._warm[name] = PostgresStorage(make_conninfo(dsn, application_name=_WARM))
+        return self._warm[name]
+
+    def connection(self, dsn: str) -> psycopg.Connection:
+        """For looking at a database between tests; each statement a transaction of its own."""
+        return self._onlooker(str(conninfo_to_dict(dsn)["dbname"]))
+
+    def close(self) -> None:
+        for name in {*self._warm, *self._looking}:
+            self._cool(name)
+
+    def _cool(self, name: str) -> None:
+        if name in self._warm:
+            self._warm.pop(name).close()
+        if name in self._looking:
+            self._looking.pop(name).close()
+
+    def _onlooker(self, name: str) -> psycopg.Connection:
+        if name not in self._looking or self._looking[name].closed:
+            self._looking[name] = psycopg.connect(make_conninfo(self._server_dsn, dbname=name, application_name=_WARM), autocommit=True)
+        return self._looking[name]
 
     def _copy(self) -> str:
         name = f"test_{next(self._numbers)}"
@@ -59,20 +91,25 @@ class Databases:
 
     def _empty(self, name: str) -> bool:
         """Whether the database is as new again; False: more than rows has changed."""
-        with self._connect(name) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        connection = self._onlooker(name)
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            " AND application_name <> %s",
+            (_WARM,),
+        )
+        if connection.execute(_FINGERPRINT).fetchone() != self._fingerprint:
+            return False
+        written = sql.SQL(" UNION ALL ").join(
+            sql.SQL("SELECT {}, EXISTS (SELECT 1 FROM {} OFFSET {}) WHERE EXISTS (SELECT 1 FROM {})").format(
+                table, sql.Identifier("runlane", table), sql.Literal(_FEW), sql.Identifier("runlane", table)
             )
-            if connection.execute(_FINGERPRINT).fetchone() != self._fingerprint:
-                return False
-            written = sql.SQL(" UNION ALL ").join(
-                sql.SQL("SELECT {} WHERE EXISTS (SELECT 1 FROM {})").format(table, sql.Identifier("runlane", table))
-                for table in self._tables
-            )
-            tables = [sql.Identifier("runlane", table) for (table,) in connection.execute(written)]
-            if tables:
-                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.SQL(", ").join(tables)))
+            for table in self._tables
+        )
+        # Truncating makes new files for a table and each of its indexes: for few rows that costs more than deleting them.
+        empty = {True: sql.SQL("TRUNCATE {}"), False: sql.SQL("DELETE FROM {}")}
+        for table, is_large in connection.execute(written).fetchall():
+            connection.execute(empty[is_large].format(sql.Identifier("runlane", table)))
         return True
 
     def _connect(self, name: str) -> psycopg.Connection:
