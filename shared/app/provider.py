@@ -1,6 +1,6 @@
 """A simulated invoice provider: no network and no state, so that everybody sees the same.
 
-Every seventh request finds the provider down; what a request is, its caller says with `request_id`. An export is ready two
+Every fiftieth request finds the provider down; what a request is, its caller says with `request_id`. An export is ready two
 seconds after it was asked for.
 """
 
@@ -60,5 +60,5 @@ def send_email(address: str, subject: str) -> None:
 
 def _answer(request: str) -> None:
     time.sleep(LATENCY)
-    if zlib.crc32(request.encode()) % 7 == 0:
+    if zlib.crc32(request.encode()) % 50 == 0:
         raise ProviderDown("503 Service Unavailable")
