@@ -14,7 +14,7 @@ from psycopg.adapt import Loader
 from psycopg.types.string import TextLoader
 
 from runlane.adapters.postgres.faults import translate
-from runlane.adapters.postgres.statements import into_schema, named_statements
+from runlane.adapters.postgres.statements import statements_of
 
 _IDLE_CHECK_AFTER = 1.0
 _KEEPALIVE: dict[str, Any] = {
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(self, source: ConnectionSource, schema: str) -> None:
         self._source = source
-        self._statements = {name: into_schema(text, schema).encode() for name, text in named_statements().items()}
+        self._statements = statements_of(schema)
         self._lock = threading.Lock()
         self._connection: psycopg.Connection | None = None
         self._cursor: psycopg.Cursor | None = None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import SETTLE_EFFECTS, array_literal, as_effect, claim_batch, encode_settlements, settle_batch
+from runlane.adapters.postgres.rows import array_literal, claim_batch, encode_settlements, settle_and_claim_batch, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
@@ -42,9 +41,7 @@ class PostgresDeliveryStore:
         self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
     ) -> tuple[SettleBatch, ClaimBatch]:
         asked = {"queues": array_literal(queues), "limit": limit, "lease": lease_for, "worker": worker}
-        rows = self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked})
-        settled = settle_batch([as_effect(row) for row in rows if row[0] in SETTLE_EFFECTS])
-        return replace(settled, wakeups=()), claim_batch(rows)
+        return settle_and_claim_batch(self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked}))
 
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
         rows = self._heartbeat_session.run(statement, {"ids": array_literal(leases), "tokens": array_literal(leases.values()), **extra})

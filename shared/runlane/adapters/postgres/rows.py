@@ -166,15 +166,6 @@ def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:
     return ClaimBatch(tuple(claims), tuple(refusals), tuple(expired), tuple(sent))
 
 
-# Wakeups stay with the claims: one that both halves could name is told once.
-SETTLE_EFFECTS = frozenset({"settled", "hint", "refused"})
-
-
-def as_effect(row: tuple[Any, ...]) -> Effect:
-    """The effect that stands in a claim row."""
-    return (row[0], 0, row[1], row[16], row[4], row[9], row[10], row[11], row[17], None)
-
-
 def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
     (
         _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,
@@ -192,6 +183,13 @@ def settle_batch(effects: Sequence[Effect]) -> SettleBatch:
         tuple(RunId(row[2]) for row in effects if row[0] == "refused"),
         wakeups(effects),
     )
+
+
+def settle_and_claim_batch(rows: Sequence[tuple[Any, ...]]) -> tuple[SettleBatch, ClaimBatch]:
+    """Claim rows that tell of a settle, too. Wakeups stay with the claims: one that both halves could name is told once."""
+    settled = tuple(SettledRun(RunId(row[1]), Status(row[16])) for row in rows if row[0] in ("settled", "hint") and row[16] is not None)
+    refused = tuple(RunId(row[1]) for row in rows if row[0] == "refused")
+    return SettleBatch(settled, refused), claim_batch(rows)
 
 
 def phase_result(effects: Sequence[Effect], limit: int, *, counted: str = "counted") -> PhaseResult:

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 @cache
@@ -29,3 +30,8 @@ def quote_schema(schema: str) -> str:
 def into_schema(text: str, schema: str) -> str:
     """The text with its placeholders filled: `{schema}` an identifier, `{literal}` a string."""
     return text.replace("{schema}", quote_schema(schema)).replace("{literal}", "'" + schema.replace("'", "''") + "'")
+
+
+def statements_of(schema: str) -> dict[str, bytes]:
+    """Every named statement as it is sent: in the schema, without the comments that are for its readers."""
+    return {name: into_schema(_COMMENT.sub("", text), schema).encode() for name, text in named_statements().items()}

@@ -209,7 +209,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_id uuid := p_settlement->>'run_id'; v_token uuid := p_settlement->>'token'; v_kind text := p_settlement->>'kind';
     l {schema}.lease; q {schema}.queue; p {schema}.partition; w {schema}.waiting; r {schema}.run; v_now timestamptz;
-    v_shard int := {schema}.counter_shard_v1(); v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid();
+    v_shard int := {schema}.counter_shard_v1(); v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid(); v_told json;
 BEGIN
     IF v_kind NOT IN ('succeeded', 'failed') THEN
         RETURN NULL;
@@ -237,11 +237,12 @@ BEGIN
     INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result, failure)
     VALUES (v_id, v_kind, l.attempt, l.failures + CASE v_kind WHEN 'failed' THEN 1 ELSE 0 END, l.seq + 1, v_now, l.due_at,
             p_settlement->'result', p_settlement->'failure');
-    INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, data)
-    VALUES (v_id, l.seq + 1, 'run.' || v_kind, v_now, l.attempt, p.partition_id, p.slot_seq + 1, p.occupied - 1,
-            CASE v_kind WHEN 'failed' THEN json_strip_nulls(json_build_object('reason', p_settlement->'reason', 'failure', p_settlement->'failure')) END);
+    v_told := CASE v_kind WHEN 'failed' THEN json_strip_nulls(json_build_object(
+        'reason', p_settlement->'reason', 'failure', p_settlement->'failure')) END;
     v_settled.kind := 'settled'; v_settled.run_id := v_id; v_settled.queue := q.name; v_settled.verdict := v_kind;
     IF p.waiting = 0 THEN
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, data)
+        VALUES (v_id, l.seq + 1, 'run.' || v_kind, v_now, l.attempt, p.partition_id, p.slot_seq + 1, p.occupied - 1, v_told);
         UPDATE {schema}.partition SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE partition_id = p.partition_id;
         UPDATE {schema}.queue_counter SET running = running - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
         RETURN ARRAY[v_settled];
@@ -251,9 +252,10 @@ BEGIN
         ORDER BY y.score, y.run_id LIMIT 1) RETURNING * INTO STRICT w;
     INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
     VALUES (w.run_id, v_new_token, q.queue_id, p.partition_id, w.due_at, w.priority, w.status, w.attempt + 1, w.failures, w.seq + 2, v_now + p_lease);
-    INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, actor)
-    VALUES (w.run_id, w.seq + 1, 'run.dispatched', v_now, w.attempt, p.partition_id, p.slot_seq + 2, p.occupied, NULL),
-           (w.run_id, w.seq + 2, 'run.claimed', v_now, w.attempt + 1, NULL, NULL, NULL, p_worker);
+    INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, actor, data)
+    VALUES (v_id, l.seq + 1, 'run.' || v_kind, v_now, l.attempt, p.partition_id, p.slot_seq + 1, p.occupied - 1, NULL, v_told),
+           (w.run_id, w.seq + 1, 'run.dispatched', v_now, w.attempt, p.partition_id, p.slot_seq + 2, p.occupied, NULL, NULL),
+           (w.run_id, w.seq + 2, 'run.claimed', v_now, w.attempt + 1, NULL, NULL, NULL, p_worker, NULL);
     UPDATE {schema}.partition SET waiting = waiting - 1, slot_seq = slot_seq + 2, head = w.score,
            state = CASE WHEN waiting = 1 THEN 'e' ELSE state END WHERE partition_id = p.partition_id;
     UPDATE {schema}.queue_counter SET waiting = waiting - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
