@@ -24,10 +24,13 @@ CREATE TYPE {schema}.claim AS (
 -- Turn dispatch rows into leases. Occupancy does not change, so no partition is locked. It waits for a row that another claim or
 -- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids is sorted: rows are visited in the
 -- lock order.
-CREATE FUNCTION {schema}.lease_dispatched_v1(p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz) RETURNS SETOF {schema}.claim
+CREATE FUNCTION {schema}.lease_dispatched_v1(p_queue_id int, p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz)
+RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)];
+DECLARE
+    v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)]; v_queue text; v_count int;
 BEGIN
+    SELECT name INTO v_queue FROM {schema}.queue WHERE queue_id = p_queue_id;
     RETURN QUERY
     WITH taken AS (
         DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = i.id RETURNING d.*),
@@ -35,18 +38,16 @@ BEGIN
         INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
         SELECT run_id, gen_random_uuid(), queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
         FROM taken
-        RETURNING run_id, token, queue_id, due_at, attempt, failures, seq),
+        RETURNING run_id, token, due_at, attempt, failures, seq),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, actor)
-        SELECT run_id, seq, 'run.claimed', p_now, attempt, p_worker FROM leased),
-    counted AS (
-        UPDATE {schema}.queue_counter c SET dispatched = c.dispatched - x.n, running = c.running + x.n
-        FROM (SELECT queue_id, count(*) AS n FROM taken GROUP BY 1 ORDER BY 1) x
-        WHERE c.queue_id = x.queue_id AND c.shard = v_shard)
-    SELECT 'claim', l.run_id::text, l.token::text, r.task, q.name, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
+        SELECT run_id, seq, 'run.claimed', p_now, attempt, p_worker FROM leased)
+    SELECT 'claim', l.run_id::text, l.token::text, r.task, v_queue, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
            l.due_at, r.created_at, p_now, r.trace, r.meta, NULL::text, NULL::interval
-    FROM leased l JOIN {schema}.run r ON r.run_id = l.run_id AND r.run_id >= v_low AND r.run_id <= v_high
-    JOIN {schema}.queue q ON q.queue_id = l.queue_id;
+    FROM leased l JOIN {schema}.run r ON r.run_id = l.run_id AND r.run_id >= v_low AND r.run_id <= v_high;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    UPDATE {schema}.queue_counter SET dispatched = dispatched - v_count, running = running + v_count
+    WHERE queue_id = p_queue_id AND shard = v_shard;
 END $$;
 
 -- A wakeup without a dispatch row: say why there is nothing to run, or make its run ready and let the fair order pick. What is
@@ -74,11 +75,12 @@ BEGIN
         GROUP BY 1 ORDER BY 1
     LOOP
         q := {schema}.enter_queue_v1(lot.queue_id);
-        v_due := {schema}.take_due_v1(lot.queue_id, lot.ids, p_now);
         v_runs := {schema}.take_recorded_v1(lot.queue_id, 1000);
+        v_due := {schema}.take_due_v1(lot.queue_id, lot.ids, p_now);
         IF v_due IS NOT NULL THEN
-            v_runs := coalesce(v_runs, '{}') || {schema}.resolve_partitions_v1(lot.queue_id, v_due);
+            v_runs := coalesce(v_runs, '{}') || v_due;
         END IF;
+        v_runs := {schema}.resolve_partitions_v1(lot.queue_id, v_runs);
         SELECT array_agg(e) INTO v_effects FROM {schema}.ready_runs_v1(q, v_runs, p_now) e;
         v_found := coalesce(cardinality(v_effects), 0);
         RETURN QUERY
@@ -161,13 +163,13 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL),
-           array_agg(DISTINCT d.queue_id) FILTER (WHERE d.run_id IS NOT NULL)
-    INTO v_ids, v_missing, v_queues
+    SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL)
+    INTO v_ids, v_missing
     FROM (SELECT DISTINCT unnest(p_ids) AS i) x LEFT JOIN {schema}.dispatch d ON d.run_id = x.i;
     IF v_missing IS NOT NULL THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
         IF v_ids IS NOT NULL THEN
+            PERFORM {schema}.counter_shard_v1();
             -- Tenants may be locked now, which come after dispatch rows in the lock order: so wait for none. One that somebody holds
             -- gets another wakeup.
             SELECT array_agg(x.run_id) INTO v_mine
@@ -191,17 +193,26 @@ BEGIN
         JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
     END IF;
     IF v_ids IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, coalesce(v_queues, '{}'), p_lease, p_worker, v_now);
+        v_queues := ARRAY(SELECT DISTINCT queue_id FROM {schema}.dispatch WHERE run_id = ANY (v_ids) ORDER BY 1);
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queues, p_lease, p_worker, v_now);
     END IF;
 END $$;
 
--- Lease rows, then fill the window of their queues where claims have opened it.
+-- Lease rows queue by queue, then fill the windows that claims have opened.
 CREATE FUNCTION {schema}.lease_and_refill_v1(p_ids uuid[], p_queue_ids int[], p_lease interval, p_worker text, p_now timestamptz)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_queue int;
+DECLARE v_queue int; v_ids uuid[] := p_ids;
 BEGIN
-    RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(p_ids, p_lease, p_worker, p_now);
+    -- Before the dispatch rows, which others wait for.
+    PERFORM {schema}.counter_shard_v1();
+    FOREACH v_queue IN ARRAY p_queue_ids LOOP
+        IF cardinality(p_queue_ids) > 1 THEN
+            v_ids := ARRAY(SELECT run_id FROM {schema}.dispatch WHERE run_id = ANY (p_ids) AND queue_id = v_queue ORDER BY run_id);
+            CONTINUE WHEN cardinality(v_ids) = 0;
+        END IF;
+        RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_queue, v_ids, p_lease, p_worker, p_now);
+    END LOOP;
     FOREACH v_queue IN ARRAY p_queue_ids LOOP
         IF {schema}.has_ready_v1(v_queue) THEN
             RETURN QUERY SELECT c.* FROM {schema}.refill_window_v1(v_queue, p_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
@@ -214,6 +225,8 @@ CREATE FUNCTION {schema}.claim_oldest_v1(p_queues text[], p_limit int, p_lease i
 LANGUAGE plpgsql AS $$
 DECLARE v_ids uuid[]; v_queue_ids int[];
 BEGIN
+    -- Before the dispatch rows, which others wait for.
+    PERFORM {schema}.counter_shard_v1();
     SELECT array_agg(x.run_id ORDER BY x.run_id), array_agg(DISTINCT x.queue_id) INTO v_ids, v_queue_ids
     FROM (SELECT d.run_id, q.queue_id FROM {schema}.queue q CROSS JOIN LATERAL (
               SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit

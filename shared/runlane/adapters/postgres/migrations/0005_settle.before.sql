@@ -36,9 +36,7 @@ CREATE TYPE {schema}.settled AS (
     failures        int,
     seq             int,
     priority        int,
-    due_at          timestamptz,
-    tenant          text,
-    concurrency_key text
+    due_at          timestamptz
 );
 
 -- End the leases of one queue whose tokens match, write outcomes and events. p_settlements is sorted by run id, so that leases are
@@ -67,7 +65,7 @@ BEGIN
             -- A lost lease is a line of its own before what came of it.
             t.seq + CASE t.kind WHEN 'lease_expired' THEN 2 ELSE 1 END AS now_seq,
             p.slot_seq + row_number() OVER part AS slot_seq, p.occupied - row_number() OVER part AS occupied,
-            row_number() OVER (ORDER BY t.run_id) AS place, p.tenant, p.concurrency_key
+            row_number() OVER (ORDER BY t.run_id) AS place
         FROM taken t LEFT JOIN {schema}.partition p ON p_bounded AND p.partition_id = t.partition_id
         WINDOW part AS (PARTITION BY t.partition_id ORDER BY t.run_id)),
     ended AS (
@@ -82,8 +80,7 @@ BEGIN
                CASE WHEN kind <> 'succeeded' THEN json_strip_nulls(json_build_object(
                    'reason', reason, 'due_at', CASE WHEN NOT ends THEN now_due END, 'failure', failure)) END
         FROM decided)
-    SELECT array_agg((run_id, partition_id, kind, becomes, ends, attempt, claims, now_failures, now_seq, priority, now_due, tenant,
-                      concurrency_key)::{schema}.settled)
+    SELECT array_agg((run_id, partition_id, kind, becomes, ends, attempt, claims, now_failures, now_seq, priority, now_due)::{schema}.settled)
     INTO v_settled FROM decided;
     RETURN v_settled;
 END $$;
@@ -115,9 +112,15 @@ CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_i
 LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
-    v_runs {schema}.motion[] := {schema}.take_recorded_v1(p_queue_id, 100); v_again {schema}.motion[]; v_touched bigint[];
-    v_settled {schema}.settled[]; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
+    v_runs {schema}.motion[]; v_again {schema}.motion[]; v_touched bigint[];
+    v_settled {schema}.settled[]; v_goes_on boolean; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
+    IF EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
+        v_runs := {schema}.take_recorded_v1(p_queue_id, 100);
+    END IF;
+    IF v_runs IS NOT NULL THEN
+        v_runs := {schema}.resolve_partitions_v1(p_queue_id, v_runs);
+    END IF;
     IF v_bounded OR v_runs IS NOT NULL THEN
         SELECT array_agg(DISTINCT x.id) INTO v_touched
         FROM (SELECT l.partition_id AS id FROM {schema}.lease l WHERE v_bounded AND l.run_id = ANY (p_ids)
@@ -128,14 +131,16 @@ BEGIN
     v_settled := {schema}.end_leases_v1(q, p_settlements, v_bounded, v_now);
     v_count := coalesce(cardinality(v_settled), 0);
     IF v_count > 0 THEN
-        RETURN QUERY
-        SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
-               0, m.run_id, becomes, q.name,
-               -- An unlimited queue has not read its partitions; a hint must still name its key.
-               CASE WHEN ends OR v_bounded THEN m.tenant ELSE (SELECT r.tenant FROM {schema}.run r WHERE r.run_id = m.run_id) END,
-               CASE WHEN ends OR v_bounded THEN m.concurrency_key ELSE (SELECT r.concurrency_key FROM {schema}.run r WHERE r.run_id = m.run_id) END,
-               due_at, greatest(due_at - v_now, interval '0'), NULL::json
-        FROM unnest(v_settled) m;
+        v_goes_on := EXISTS (SELECT 1 FROM unnest(v_settled) WHERE NOT ends OR kind = 'lease_expired');
+        IF NOT v_goes_on THEN
+            RETURN QUERY SELECT 'settled', 0, m.run_id, m.becomes, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+                         FROM unnest(v_settled) m;
+        ELSE
+            RETURN QUERY
+            SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
+                   0, m.run_id, becomes, q.name, r.tenant, r.concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
+            FROM unnest(v_settled) m JOIN {schema}.run r ON r.run_id = m.run_id;
+        END IF;
         UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
         IF v_bounded THEN
             UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
@@ -144,7 +149,7 @@ BEGIN
                 UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = p_queue_id RETURNING * INTO q;
             END IF;
         END IF;
-        IF EXISTS (SELECT 1 FROM unnest(v_settled) WHERE NOT ends OR kind = 'lease_expired') THEN
+        IF v_goes_on THEN
             v_again := {schema}.continue_runs_v1(p_queue_id, v_settled, v_bounded, v_now);
             IF v_again IS NOT NULL THEN
                 v_runs := coalesce(v_runs, '{}') || v_again;
