@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from runlane.cli.output import cell, plain, span
+from runlane.cli.output import cell, counted, plain, span, table
 from runlane.cli.text import clean
 
 
@@ -34,7 +36,7 @@ def test_records_become_documents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0123, "12 ms"), (1.25, "1.2 s"), (90, "90.0 s"), (600, "10 min"), (7200, "2 h"), (259_200, "3 d")]
+    ("seconds", "text"), [(0.0123, "12 ms"), (1.25, "1.2 s"), (90, "90 s"), (600, "10 min"), (7200, "2 h"), (259_200, "3 d")]
 )
 def test_spans_are_short(seconds: float, text: str) -> None:
     assert span(timedelta(seconds=seconds)) == text
@@ -42,3 +44,18 @@ def test_spans_are_short(seconds: float, text: str) -> None:
 
 def test_cells_hold_one_line() -> None:
     assert [cell(None), cell({"a": "ü\n"}), cell("x")] == ["–", '{"a": "ü\\n"}', "x"]
+
+
+def test_times_name_their_zone() -> None:
+    assert cell(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-02 01:04:05Z"
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_an_id_can_be_copied_from_a_narrow_terminal() -> None:
+    shown = StringIO()
+    narrow = Console(width=60, file=shown)
+    narrow.print(table(["run", "task", "queue"], [["01900000-0000-7000-8000-000000000000", "a" * 40, "b" * 40]]))
+    assert "01900000-0000-7000-8000-000000000000" in shown.getvalue()

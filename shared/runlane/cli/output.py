@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from runlane.cli.text import clean
 
@@ -54,14 +54,15 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> RenderableType:
-    """A table of cleaned cells; columns whose names begin with `#` hold numbers."""
+    """A table of cleaned cells; columns whose names begin with `#` hold numbers. The first stays whole on a narrow terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for place, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if column.startswith("#") else "left"
+        made.add_column(column.removeprefix("#"), justify=justify, overflow="fold", no_wrap=place == 0)
     for row in rows:
         made.add_row(*(Text(cell(value)) for value in row))
     return made if made.row_count else Text(empty, style="dim")
@@ -71,7 +72,7 @@ def cell(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     if isinstance(value, timedelta):
         return span(value)
     return clean(json.dumps(plain(value), ensure_ascii=False) if isinstance(value, dict | list | tuple) else value)
@@ -83,4 +84,8 @@ def span(duration: timedelta) -> str:
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

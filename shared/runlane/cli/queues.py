@@ -8,7 +8,7 @@ import typer
 
 from runlane.cli.connect import connected
 from runlane.cli.options import AppPath, AsJson
-from runlane.cli.output import answer, table
+from runlane.cli.output import answer, counted, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 application = typer.Typer(help="Depth, age and blocked keys of queues; pause and resume.", no_args_is_help=True)
 
-Queue = Annotated[str, typer.Argument(help="The queue's name.")]
+Queue = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE")]
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant.")]
 Key = Annotated[str | None, typer.Option("--key", help="Only this concurrency key.")]
 Actor = Annotated[str, typer.Option(help="Who, for the record.")]
@@ -25,7 +25,9 @@ Actor = Annotated[str, typer.Option(help="Who, for the record.")]
 
 @application.command()
 def stats(
-    queues: Annotated[list[str] | None, typer.Argument(help="Names; default all.")] = None, app: AppPath = None, as_json: AsJson = False
+    queues: Annotated[list[str] | None, typer.Argument(help="Names; default all.", metavar="QUEUE")] = None,
+    app: AppPath = None,
+    as_json: AsJson = False,
 ) -> None:
     """What waits, since when, what runs, and what is blocked by what; from counters."""
     with connected(app) as runlane:
@@ -42,7 +44,7 @@ def pause(
         count = runlane.queues.pause(queue, tenant=tenant, concurrency_key=concurrency_key, actor=actor)
     _tell(
         {"queue": queue, "tenant": tenant, "concurrency_key": concurrency_key, "given_back": count},
-        f"paused; {count} unclaimed runs wait again",
+        "paused: nothing more starts" + (f", {counted(count, 'unclaimed run')} put back" if count else ""),
         as_json,
     )
 
@@ -56,7 +58,7 @@ def resume(
         count = runlane.queues.resume(queue, tenant=tenant, concurrency_key=concurrency_key, actor=actor)
     _tell(
         {"queue": queue, "tenant": tenant, "concurrency_key": concurrency_key, "published": count},
-        f"resumed; {count} wakeups sent",
+        f"resumed: {counted(count, 'run')} sent on the way" if count else "resumed: no run waited that could start",
         as_json,
     )
 
@@ -72,8 +74,11 @@ def _table(found: tuple[QueueStats, ...]) -> RenderableType:
     return table(columns, map(_row, found), empty="no queue is registered")
 
 
+_BLOCKS = {"paused": "a pause", "window": "dispatch_window"}
+
+
 def _row(queue: QueueStats) -> list[object]:
-    blocked = ", ".join(f"{count} by {reason}" for reason, count in queue.blocked.items())
+    blocked = ", ".join(f"{counted(count, 'key')} by {_BLOCKS.get(reason, reason)}" for reason, count in queue.blocked.items())
     return [
         queue.queue, queue.waiting, queue.scheduled, queue.due, queue.dispatched, queue.running, queue.oldest_due_for, queue.partitions,
         "paused" if queue.paused else blocked or None,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 application = typer.Typer(help="Look at runs and their histories; cancel them.", no_args_is_help=True)
 
-RunId = Annotated[str, typer.Argument(help="The run's id.")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN_ID")]
 
 
 @application.command("list")
@@ -39,7 +39,7 @@ def list_runs(
     app: AppPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Newest first."""
+    """Runs, newest first."""
     after = None if since is None else datetime.now(UTC) - parse_duration(since, "--since")
     with connected(app) as runlane:
         page = runlane.runs.list(
@@ -110,18 +110,30 @@ def _page(page: Page) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    columns = ["run", "status", "task", "queue", "tenant", "key", "#attempt", "triggered", "ended"]
+    now = datetime.now(UTC)
+    columns = {name: [show(run, now) for run in page.data] for name, show in _COLUMNS.items()}
+    shown = {name: cells for name, cells in columns.items() if name not in _OFTEN_EMPTY or any(cells)}
     more = [Text(f"more: --cursor {page.next_cursor}", style="dim")] if page.next_cursor else []
-    return Group(table(columns, map(_row, page.data), empty="no run matches"), *more)
+    return Group(table(list(shown), zip(*shown.values(), strict=True), empty="no run matches"), *more)
 
 
-def _row(run: RunSummary) -> list[object]:
-    return [run.run_id, run.status, run.task, run.queue, run.tenant, run.concurrency_key, run.attempt, run.created_at, run.ended_at]
+_COLUMNS: dict[str, Callable[[RunSummary, datetime], object]] = {
+    "run": lambda run, now: run.run_id,
+    "status": lambda run, now: run.status,
+    "task": lambda run, now: run.task,
+    "queue": lambda run, now: run.queue,
+    "tenant": lambda run, now: run.tenant,
+    "key": lambda run, now: run.concurrency_key,
+    "#attempt": lambda run, now: run.attempt,
+    # The database's clock may be ahead of this one.
+    "#age": lambda run, now: max(now - run.created_at, timedelta()),
+}
+_OFTEN_EMPTY = ("tenant", "key")
 
 
 def _event(event: EventRecord) -> list[object]:
     slots = None if event.slot_seq is None else f"{event.occupied} held (#{event.slot_seq})"
-    time = event.at.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
+    time = event.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
     return [event.sequence, time, event.type, event.attempt or None, slots, event.actor, _facts(event)]
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from runlane.services.payload import AnyTask
     from runlane.services.trigger import TriggerResult
 
-Payload = Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - the standard input.")]
+Payload = Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - the standard input.", metavar="PAYLOAD")]
 Wait = Annotated[str | None, typer.Option(help="Wait this long for the end, and answer with the run.", metavar="DURATION")]
 
 
 def trigger(
-    task: Annotated[str, typer.Argument(help="The task's id.")],
+    task: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK")],
     payload: Payload = "{}",
     queue: Annotated[str | None, typer.Option(help="Instead of the task's.")] = None,
     delay: Annotated[str | None, typer.Option(help="Start no sooner, e.g. 30s.", metavar="DURATION")] = None,
