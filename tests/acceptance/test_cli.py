@@ -83,7 +83,7 @@ def test_a_pause_holds_runs_back_until_resumed(run: Run) -> None:
     assert list(stats["main"]) == STATS
     assert (stats["main"]["paused"], stats["main"]["due"]) == (True, 1)
     assert run("runs", "cancel", waiting, "--reason", "a test", "--json").document == {"run_id": waiting, "status": "cancelled"}
-    assert run("queues", "resume", "main").code == 0
+    assert run("queues", "resume", "main").out == "resumed: no run waited that could start\n"
     assert "paused" not in run("queues", "stats", "main").out
 
 
@@ -138,7 +138,7 @@ def test_an_error_is_a_document_too(run: Run) -> None:
 
 @pytest.mark.parametrize("arguments", [["runs", "list"], ["migrate"]])
 def test_a_database_out_of_reach_is_said_in_words(tmp_path: Path, arguments: list[str]) -> None:
-    refused = runlane(*arguments, folder=tmp_path, **NOBODY)
+    refused = runlane(*arguments, folder=tmp_path, timeout=60, **NOBODY)
     assert refused.code == 1
     assert "Connection refused" in refused.err
     assert "Traceback" not in refused.err
@@ -148,6 +148,28 @@ def test_without_servers_the_way_to_some_is_shown(tmp_path: Path) -> None:
     refused = runlane("runs", "list", folder=tmp_path)
     assert refused.code == 1
     assert "runlane dev" in refused.err
+
+
+def test_what_a_shell_read_of_an_ended_session_is_left_out(run: Run, tmp_path: Path) -> None:
+    read = {**NOBODY, "RUNLANE_DEV_PID": "1", "RUNLANE_DEV_MADE": "DATABASE_URL RUNLANE_QUEUE_URL"}
+    assert run("runs", "list", **read).code == 0
+    assert "set exactly one of DATABASE_URL" in runlane("runs", "list", folder=tmp_path, timeout=60, **read).err
+
+
+def test_a_fault_of_the_application_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from runlane import Queue\n\nQueue('main').nothing\n")
+    (tmp_path / "typo.py").write_text("\ndef (\n")
+    for module, line in (("mine", 3), ("typo", 2)):
+        refused = runlane("--app", f"{module}:runlane", "runs", "list", folder=tmp_path, timeout=60, **NOBODY)
+        assert f"{module}.py:{line}" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_a_session_says_how_to_try_the_tasks_it_has(run: Run, project: Path) -> None:
+    greeting = (project / "dev.log").read_text()
+    assert "invoices.sync, receipts.send, exports.fetch" in greeting
+    assert "runlane trigger invoices.sync '{" in greeting
+    assert ". .runlane/env; python script.py" in greeting
 
 
 def test_dev_outside_a_clone_says_where_to_go(tmp_path: Path) -> None:

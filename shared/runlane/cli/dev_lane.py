@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,20 +12,21 @@ from runlane.cli.project import local_folder
 from runlane.settings import adopt_variables, variables_of_process
 
 PROCESS = "RUNLANE_DEV_PID"
+MADE = "RUNLANE_DEV_MADE"
 DATABASES = ("DATABASE_URL", "RUNLANE_DATABASE_SECRET_ARN", "RUNLANE_DATABASE_ADMIN_SECRET_ARN")
 QUEUES = ("RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS")
 SERVERS = (*DATABASES, *QUEUES)
 
 
 @contextmanager
-def announced(variables: Mapping[str, str]) -> Iterator[Path]:
-    """The file with these variables, for as long as this process works; only its owner may read it."""
+def announced(variables: Mapping[str, str], made: Collection[str]) -> Iterator[Path]:
+    """The file with these variables, for as long as this process works; only its owner may read it. made: those that end with it."""
     path = local_folder() / "env"
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    lines = (f"{name}={shlex.quote(value)}\n" for name, value in {**variables, PROCESS: str(os.getpid())}.items())
-    path.write_text("".join(lines))
+    content = {**variables, PROCESS: str(os.getpid()), MADE: " ".join(made)}
+    path.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in content.items()))
     try:
         yield path
     finally:
@@ -34,10 +35,18 @@ def announced(variables: Mapping[str, str]) -> Iterator[Path]:
 
 def adopt() -> None:
     """Take over all of a running `runlane dev`, unless the environment names another database or queue."""
+    forget_ended()
     given, found = variables_of_process(), announcement()
-    if all(given.get(name, value) == value for name, value in found.items() if name in SERVERS) and not _names_more(given, found):
+    if all((given.get(name) or value) == value for name, value in found.items() if name in SERVERS) and not _names_more(given, found):
         # The application may still be chosen; the rest belongs together.
         adopt_variables({name: value for name, value in found.items() if name != "RUNLANE_APP" or not given.get(name)})
+
+
+def forget_ended() -> None:
+    """Leave out what a shell read from the file of a `runlane dev` that has ended since: its servers are gone."""
+    given = variables_of_process()
+    if given.get(PROCESS) and given[PROCESS] != announcement().get(PROCESS):
+        adopt_variables(dict.fromkeys((*given.get(MADE, "").split(), PROCESS, MADE), ""))
 
 
 def announcement() -> Mapping[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +16,8 @@ from pathlib import Path
 from rich.text import Text
 
 from runlane.adapters.local.worker import spawn_worker
-from runlane.bootstrap import migrate
-from runlane.cli.dev_lane import DATABASES, PROCESS, QUEUES, SERVERS, announced, announcement
+from runlane.bootstrap import load_app, migrate
+from runlane.cli.dev_lane import DATABASES, PROCESS, QUEUES, SERVERS, announced, announcement, forget_ended
 from runlane.cli.local_lane import importable, local_lane
 from runlane.cli.output import answer, cell, console
 from runlane.cli.project import MAINTENANCE, WORKER, local_folder, require_project
@@ -28,11 +31,8 @@ VISIBILITY = timedelta(seconds=180)
 LOOK_EVERY = 0.5
 RESTART_AFTER = 1.0
 
-TRY = """\
-  runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s
-  runlane runs list
-  runlane queues stats
-"""
+EXAMPLES = {"invoices.sync": '{"customer": "acme"}'}
+"""Payloads to try the application of the repository with."""
 
 _KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
 
@@ -40,15 +40,17 @@ _KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RU
 def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bool) -> None:
     """Run until SIGINT or SIGTERM; a worker that ends is replaced."""
     project, stopping = require_project(), threading.Event()
+    forget_ended()
     if other := announcement().get(PROCESS):
         raise ConflictError("dev_running", f"`runlane dev` already runs in {project} (pid {other}); use it, or stop it first")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    with _lane(app) as (variables, found), ExitStack() as stack:
+    with _lane(app) as (variables, made, found), ExitStack() as stack:
         changed = migrate(settings=found)
-        stack.enter_context(announced(variables))
+        tasks = tuple(load_app(found.app).tasks)
+        stack.enter_context(announced(variables, made))
         running = stack.enter_context(_workers(project, variables, found, workers, tick_every))
-        _welcome(found, changed, workers, tick_every, as_json)
+        _welcome(found, tasks, changed, workers, tick_every, as_json)
         while not stopping.wait(LOOK_EVERY):
             if dead := running.replace_dead():
                 console().print(Text(f"{dead} ended; another takes its place", style="yellow"))
@@ -56,7 +58,7 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
 
 
 @contextmanager
-def _lane(app: str | None) -> Iterator[tuple[Mapping[str, str], Settings]]:
+def _lane(app: str | None) -> Iterator[tuple[Mapping[str, str], Collection[str], Settings]]:
     given = variables_of_process()
     has_database, has_queue = (any(given.get(name) for name in names) for names in (DATABASES, QUEUES))
     if given.get("AWS_ENDPOINT_URL") and not has_queue:
@@ -69,7 +71,7 @@ def _lane(app: str | None) -> Iterator[tuple[Mapping[str, str], Settings]]:
         kept = {name: given[name] for name in _KEPT if given.get(name)}
         named = {"RUNLANE_ENVIRONMENT": "development", **kept, **made, **chosen}
         adopt_variables(named)
-        yield named, read_settings()
+        yield named, made, read_settings()
 
 
 class Workers:
@@ -114,9 +116,10 @@ def _workers(project: Path, variables: Mapping[str, str], found: Settings, count
         running.stop()
 
 
-def _welcome(found: Settings, changed: tuple[str, ...], workers: int, tick_every: timedelta, as_json: bool) -> None:
+def _welcome(found: Settings, tasks: Sequence[str], changed: tuple[str, ...], workers: int, tick_every: timedelta, as_json: bool) -> None:
     facts = {
         "app": found.app,
+        "tasks": tasks,
         "environment": found.environment,
         "database_url": found.database_url,
         "queue_url": found.queue_url,
@@ -125,16 +128,38 @@ def _welcome(found: Settings, changed: tuple[str, ...], workers: int, tick_every
         "migrated": changed,
         "variables": str(local_folder() / "env"),
     }
-    answer(facts, as_json, lambda: _greeting(facts))
+    answer(facts, as_json, lambda: _greeting(facts, tasks))
 
 
-def _greeting(facts: Mapping[str, object]) -> Text:
+def _greeting(facts: Mapping[str, object], tasks: Sequence[str]) -> Text:
     text = Text("Runlane runs here; Ctrl-C stops it.\n\n", style="bold")
     text.append(f"  application  {facts['app']} ({facts['environment']})\n", style="not bold")
+    text.append(f"  tasks        {', '.join(tasks) or 'none'}\n", style="not bold")
     text.append(f"  database     {facts['database_url'] or 'in Secrets Manager'}\n", style="not bold")
     text.append(f"  queue        {facts['queue_url']}\n", style="not bold")
     text.append(f"  workers      {facts['workers']}, maintenance every {cell(facts['tick_every'])}\n\n", style="not bold")
     text.append("In another terminal, in this folder:\n\n")
-    text.append(TRY, style="not bold")
-    text.append(f"\nOther programs find it with: set -a; . {facts['variables']}; set +a\n", style="not bold dim")
+    text.append("".join(f"  {line}\n" for line in _next(tasks)), style="not bold")
+    text.append(f"\nYour own programs: (set -a; . {_short(local_folder() / 'env')}; python script.py)\n", style="not bold")
+    text.append("Workers keep the code they started with: after a change, stop this and start it again.\n", style="not bold")
     return text
+
+
+def _next(tasks: Sequence[str]) -> Iterator[str]:
+    if activate := _activation():
+        yield activate
+    if task := next((task for task in tasks if task in EXAMPLES), next(iter(tasks), None)):
+        yield f"runlane trigger {task} '{EXAMPLES.get(task, '{…}')}' --wait 30s"
+    yield "runlane runs list"
+    yield "runlane queues stats"
+
+
+def _activation() -> str:
+    """What puts `runlane` on a shell's path; nothing if it is there, as it is not when `make` started us."""
+    script = Path(sys.executable).parent / "activate"
+    return "" if shutil.which("runlane") or not script.is_file() else f". {_short(script)}"
+
+
+def _short(path: Path) -> str:
+    """A path as a shell in this folder takes it."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import sysconfig
+import traceback
+from pathlib import Path
 
 from runlane.cli.output import plain
 from runlane.cli.text import clean
@@ -14,13 +17,14 @@ FAILED, NOT_UNDERSTOOD = 1, 2
 _NEXT = {
     "storage_unavailable": "`runlane dev` starts a Postgres here; DATABASE_URL names another.",
     "run_not_found": "`runlane runs list` shows the newest runs.",
-    "configuration_invalid": "`runlane dev` in another terminal, in this folder, starts what is missing.",
+    "configuration_invalid": "`runlane dev` (or make dev) in another terminal, in this folder, starts what is missing.",
+    "wait_timeout": "`runlane queues stats` shows what blocks a queue.",
 }
 
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Write it to the standard error; the exit code."""
-    known = error if isinstance(error, RunlaneError) else RunlaneError("unexpected", _first_line(error))
+    known = error if isinstance(error, RunlaneError) else _unexpected(error)
     sys.stderr.write(_document(known) if as_json else _text(known))
     return NOT_UNDERSTOOD if isinstance(error, ContractError) or known.code == "app_invalid" else FAILED
 
@@ -37,6 +41,8 @@ def _text(error: RunlaneError) -> str:
     ]
     if error.__cause__ is not None and error.code.startswith("storage_"):
         lines.append(f"  {clean(_first_line(error.__cause__))}")
+    if error.__cause__ is not None and error.code in ("unexpected", "app_invalid") and (place := _place(error.__cause__)):
+        lines.append(f"  at {clean(place)}")
     if hint := _hint(error):
         lines.append(f"  {hint}")
     return "\n".join(lines) + "\n"
@@ -46,6 +52,22 @@ def _hint(error: RunlaneError) -> str:
     if isinstance(error, ConfigurationError) and not any("DATABASE_URL" in fault or "SQS queue" in fault for fault in error.faults):
         return ""
     return _NEXT.get(error.code, "")
+
+
+def _unexpected(error: Exception) -> RunlaneError:
+    made = RunlaneError("unexpected", _first_line(error))
+    made.__cause__ = error
+    return made
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the user's own code that it came through; nothing if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    ours, libraries = Path(__file__).parents[1], {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
+    own = [frame for frame in frames if not {ours, *libraries} & set(Path(frame.filename).parents)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _first_line(error: BaseException) -> str:
