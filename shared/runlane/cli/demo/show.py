@@ -45,10 +45,13 @@ def board(console: Console) -> Iterator[Board]:
         yield Board(progress, {})
 
 
+NEXT = "next: `make dev` keeps the same running with the application of shared/app; docs/guide.md goes on from there"
+
+
 def report(found: Report) -> RenderableType:
     facts = table(["", *(f"#{queue.queue}" for queue in found.queues)], ([name, *map(show, found.queues)] for name, show in FACTS.items()))
     verdict = Text(_verdict(found), style="bold green" if found.holds else "bold red")
-    return Group(Text(), facts, *map(_check, found.checks), Text(), verdict)
+    return Group(Text(), facts, *map(_check, found.checks), Text(), verdict, Text(NEXT, style="dim"))
 
 
 def _slots(queue: QueueSummary) -> str:
