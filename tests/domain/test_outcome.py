@@ -189,3 +189,18 @@ def _raised(error: Exception) -> Exception:
         raise error
     except Exception as caught:
         return caught
+
+
+def test_a_message_or_a_backoff_that_exits_is_settled_all_the_same() -> None:
+    class Leaving(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    def leave(failures: int) -> timedelta:
+        raise KeyboardInterrupt
+
+    settlement = decide(RUN, "token", Raised(Leaving()), Counters(0, 3), Retry(max_attempts=3, backoff=leave), Random(0))
+    assert settlement.kind is OutcomeKind.RETRY
+    assert "has no readable message" in str(settlement.failure)
+    assert settlement.delay is not None
+    assert settlement.delay > ZERO

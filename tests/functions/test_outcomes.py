@@ -29,6 +29,11 @@ class Named(BaseModel):
     name: str
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
 @task("double")
 def double(order: Order) -> dict[str, int]:
     return {"doubled": order.number * 2}
@@ -246,8 +251,16 @@ def test_an_exit_inside_a_handler_is_the_runs_business(open_world: OpenWorld) ->
     async def leave_async(number: int) -> None:
         raise KeyboardInterrupt
 
-    world = open_world([leave, leave_async, double])
-    runs = [world.runlane.trigger(one, 1).run.run_id for one in (leave, leave_async)]
+    @task("exit.described", retry=Retry(max_attempts=1))
+    def leave_described(number: int) -> None:
+        raise Leaving
+
+    @task("exit.behind", retry=Retry(max_attempts=1))
+    async def leave_behind(number: int) -> None:
+        await asyncio.gather(leave_async.handler(number))
+
+    world = open_world([leave, leave_async, leave_described, leave_behind, double])
+    runs = [world.runlane.trigger(one, 1).run.run_id for one in (leave, leave_async, leave_described, leave_behind)]
     neighbour = world.runlane.trigger(double, {"number": 1}).run.run_id
     world.deliver_sent()
     assert world.statuses(runs) == {Status.FAILED}
@@ -282,3 +295,26 @@ def test_a_release_with_an_odd_reason_is_a_release(open_world: OpenWorld, reason
     neighbour = world.runlane.trigger(double, {"number": 1}).run.run_id
     world.deliver_sent()
     assert (world.get(run_id).status, world.get(neighbour).status) == (Status.RELEASED, Status.SUCCEEDED)
+
+
+@pytest.mark.parametrize("delay", ["-1s", None, 5.0, timedelta.max, timedelta(-1)])
+def test_a_release_with_no_delay_that_can_be_kept_is_a_failure(open_world: OpenWorld, delay: Any) -> None:
+    @task("odd", retry=Retry(max_attempts=1))
+    def odd(number: int) -> Release:
+        return Release(delay)
+
+    world = open_world([odd])
+    run_id = world.runlane.trigger(odd, 1).run.run_id
+    world.deliver_sent()
+    assert "duration_invalid" in str(world.get(run_id).failure)
+
+
+def test_a_release_may_be_given_as_it_is_written(open_world: OpenWorld) -> None:
+    @task("odd")
+    def odd(number: int) -> Release:
+        return Release("1h")
+
+    world = open_world([odd])
+    run_id = world.runlane.trigger(odd, 1).run.run_id
+    world.deliver_sent()
+    assert world.get(run_id).status is Status.RELEASED

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from random import Random
 
-from runlane.domain.durations import ZERO, format_duration
+from runlane.domain.durations import ZERO, format_duration, parse_duration
 from runlane.domain.errors import RunlaneError
 from runlane.domain.excerpt import head, tail
 from runlane.domain.ids import RunId
@@ -180,7 +180,8 @@ def _may_retry(end: Raised | TimedOut | Lost) -> bool:
 
 def _delay(end: Raised | TimedOut | Lost, counters: Counters, retry: Retry, rng: Random) -> timedelta:
     if isinstance(end, Raised) and isinstance(end.error, RetryAfter):
-        return end.error.delay
+        # Parsed once more, as a subclass may have set anything.
+        return parse_duration(end.error.delay, "RetryAfter delay")
     return retry_delay(retry, counters.failures + 1, rng)
 
 
@@ -196,10 +197,10 @@ def _type_name(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    # The text is the application's code, which may itself be broken; the failure is stored all the same.
+    # The text is the application's code, which may itself be broken, or exit; the failure is stored all the same.
     try:
         return str(error)
-    except Exception:
+    except BaseException:
         return f"<{_type_name(error)} has no readable message>"
 
 

@@ -99,7 +99,7 @@ def retry_delay(retry: Retry, failures: int, rng: Random) -> timedelta:
         return _exponential_delay(backoff, failures, rng)
     try:
         return parse_duration(backoff(failures), "backoff")
-    except Exception:
+    except BaseException:  # An exit, too: whoever asks is a worker that has to settle.
         return _exponential_delay(DEFAULT_BACKOFF, failures, rng)
 
 

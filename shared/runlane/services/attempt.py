@@ -115,7 +115,7 @@ class Pipeline:
     def conclude(self, attempt: Attempt, end: AttemptEnd) -> None:
         try:
             attempt.settlement = self.decide(attempt, end)
-        except Exception as error:  # An exception so odd that it cannot be described; its run must be settled all the same.
+        except BaseException as error:  # An exception so odd that it cannot be described; its run must be settled all the same.
             described = RuntimeError(f"the attempt's failure cannot be described: {type(error).__name__}")
             attempt.settlement = self.decide(attempt, Raised(described))
 

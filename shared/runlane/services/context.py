@@ -34,12 +34,16 @@ class LeaseLost(Suspension):
     """Another worker may own the run by now; whatever this attempt returns will be refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Release:
     """Returned by a handler that has to wait; it does not count as a failure and holds no slot."""
 
     delay: timedelta
-    reason: str | None = None
+    reason: str | None
+
+    def __init__(self, delay: Duration, reason: str | None = None) -> None:
+        object.__setattr__(self, "delay", parse_duration(delay, "release delay"))
+        object.__setattr__(self, "reason", reason)
 
 
 class Context:
@@ -125,7 +129,7 @@ class Context:
 
     def release(self, delay: Duration, reason: str | None = None) -> Release:
         """`return ctx.release("10m", reason="not ready")`: the run is due again after `delay`, at no cost while it waits."""
-        return Release(parse_duration(delay, "release delay"), reason)
+        return Release(delay, reason)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

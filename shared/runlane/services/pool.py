@@ -176,10 +176,18 @@ class HandlerLoop:
 
 
 def _run(loop: AbstractEventLoop) -> None:
+    while _is_stopped_by_an_exit(loop):
+        pass
+    loop.close()
+
+
+def _is_stopped_by_an_exit(loop: AbstractEventLoop) -> bool:
+    """Run the loop; True when it has to go on: asyncio lets an exit inside a task that some handler started end the loop of all."""
     try:
         loop.run_forever()
-    finally:
-        loop.close()
+    except BaseException:
+        return True
+    return False
 
 
 def _cancel(attempt: Attempt) -> None:
