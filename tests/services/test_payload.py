@@ -100,7 +100,7 @@ def test_a_result_is_stored_as_json(value: Any, text: str | None) -> None:
     assert codec.encode_result(value) == text
 
 
-@pytest.mark.parametrize("value", [math.nan, {"a": "\0"}, object(), "\ud800"])
+@pytest.mark.parametrize("value", [math.nan, {"a": "\0"}, object(), "\ud800", [10**5000], {"a": [-(10**4300)]}])
 def test_a_result_that_postgres_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(ContractError) as caught:
         codec.encode_result(value)
@@ -115,3 +115,19 @@ def test_a_result_over_the_limit_is_refused() -> None:
 
 def test_equal_payloads_have_equal_hashes() -> None:
     assert canonical_hash('{"a": 1, "b": [2]}') == canonical_hash('{"b":[2],"a":1}') != canonical_hash('{"a":1,"b":[3]}')
+
+
+def test_a_result_with_the_longest_number_or_a_long_row_of_digits_in_text_is_kept() -> None:
+    for value in (10**4300 - 1, "1" * 5000):
+        assert codec.encode_result(value) is not None
+
+
+@pytest.mark.parametrize("depth", [300, None])
+def test_a_payload_too_deep_or_circular_is_refused(depth: int | None) -> None:
+    value: list[Any] = []
+    if depth is None:
+        value.append(value)
+    for _ in range(depth or 0):
+        value = [value]
+    with pytest.raises(PayloadError):
+        codec.encode(loose, Loose(values={"a": value}))

@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+LONGEST_NUMBER = 4300
+"""Digits of a whole number that Python reads: its own limit by default."""
+
 NUL = "contains NUL, which Postgres cannot store; remove it"
 SURROGATE = "contains a lone surrogate, which UTF-8 cannot encode; give valid Unicode"
 NOT_FINITE = "is not a finite number, which JSON cannot express; give a finite number or null"
+
+TOO_LONG = f"is a whole number of more than {LONGEST_NUMBER} digits, which Python does not read back; give it as text"
+
+_TOO_LONG = 10**LONGEST_NUMBER
 
 
 def json_faults(value: Any, path: str = "") -> Iterator[dict[str, str]]:
@@ -19,6 +26,9 @@ def json_faults(value: Any, path: str = "") -> Iterator[dict[str, str]]:
     elif isinstance(value, float):
         if not math.isfinite(value):
             yield {"path": path, "message": NOT_FINITE}
+    elif isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            yield {"path": path, "message": TOO_LONG}
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _entry_faults(key, item, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from runlane.domain.errors import PAYLOAD_TOO_LARGE, RESULT_TOO_LARGE, ContractError, PayloadError
 from runlane.domain.task import Task
-from runlane.services.json_faults import json_faults
+from runlane.services.json_faults import LONGEST_NUMBER, json_faults
 
 MAX_BYTES = 256 * 1024
 RESULT_INVALID = "result_invalid"
@@ -21,6 +22,7 @@ AnyTask = Task[Any, Any]
 
 _SUSPECTS = (b"null", b"NaN", b"Infinity", b"\\u0000")
 """What a lossy rendering leaves in the text; its absence proves that no slow look is needed."""
+_SUSPECT_NUMBER = re.compile(rb"[0-9]{%d}" % (LONGEST_NUMBER + 1))
 
 
 class PayloadCodec:
@@ -86,9 +88,13 @@ def _dump(task: AnyTask, adapter: TypeAdapter[Any], value: Any) -> bytes:
         text = adapter.dump_json(value, by_alias=True, warnings=False)
     except PydanticSerializationError as error:
         raise _unstorable(task, _python_faults(adapter, value, error)) from None
-    if any(suspect in text for suspect in _SUSPECTS) and (faults := _python_faults(adapter, value, None)):
+    if _is_suspect(text, _SUSPECTS) and (faults := _python_faults(adapter, value, None)):
         raise _unstorable(task, faults)
     return text
+
+
+def _is_suspect(text: bytes, suspects: Iterable[bytes]) -> bool:
+    return any(suspect in text for suspect in suspects) or (len(text) > LONGEST_NUMBER and _SUSPECT_NUMBER.search(text) is not None)
 
 
 def _python_faults(adapter: TypeAdapter[Any], value: Any, error: Exception | None) -> list[dict[str, str]]:
@@ -97,7 +103,7 @@ def _python_faults(adapter: TypeAdapter[Any], value: Any, error: Exception | Non
         try:
             if faults := list(json_faults(adapter.dump_python(value, mode=mode, by_alias=True, warnings=False))):
                 return faults
-        except (PydanticSerializationError, UnicodeError) as failure:
+        except (PydanticSerializationError, ValueError, RecursionError) as failure:
             error = failure
     return [] if error is None else [{"path": "", "message": str(error)}]
 
@@ -107,7 +113,7 @@ def _render_result(value: Any) -> bytes:
         text = to_json(value, by_alias=True, inf_nan_mode="constants")
     except (PydanticSerializationError, ValueError) as error:
         raise ContractError(RESULT_INVALID, f"result: {_first(_result_faults(value)) or error}") from None
-    if any(suspect in text for suspect in _SUSPECTS[1:]) and (fault := _first(_result_faults(value))):
+    if _is_suspect(text, _SUSPECTS[1:]) and (fault := _first(_result_faults(value))):
         raise ContractError(RESULT_INVALID, f"result: {fault}")
     return text
 
