@@ -9,5 +9,4 @@ from runlane.bootstrap import runtime
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Deliver the wakeups of `event["Records"]`; only those left out of the answer are acknowledged."""
-    failed = runtime().deliver(event["Records"], remaining=lambda: context.get_remaining_time_in_millis() / 1000)
-    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+    return runtime().deliver_sqs(event, remaining=lambda: context.get_remaining_time_in_millis() / 1000)

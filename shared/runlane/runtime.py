@@ -173,7 +173,7 @@ class Runlane:
 
     def deliver_sqs(self, event: Mapping[str, Any], remaining: Remaining | None = None) -> dict[str, list[dict[str, str]]]:
         """An SQS event in, Lambda's partial batch response out."""
-        failed = self.deliver(event["Records"], remaining)
+        failed = self.deliver(_records(event), remaining)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
     def tick(self, time_budget: float | None = None, *, remaining: Remaining | None = None) -> dict[str, Any]:
@@ -188,12 +188,14 @@ class Runlane:
             self._worker.telemetry.flush()
 
     def _parsed(self, message: Mapping[str, Any]) -> Record:
-        message_id = str(message["messageId"])
+        if not isinstance(message, Mapping) or not isinstance(message_id := message.get("messageId"), str):
+            raise _no_event("a record has no messageId, so its failure could not be told")
         parse = self._lane.parse_wakeup
         if parse is None:
             raise ConfigurationError("the lane has no parse_wakeup, so raw messages cannot be read; give Lane(…, parse_wakeup=…)")
         try:
-            return Record(message_id, parse(message["body"], self.environment))
+            body: Any = message.get("body")
+            return Record(message_id, parse(body, self.environment))
         except RunlaneError as error:
             return Record(message_id, error)
 
@@ -213,6 +215,17 @@ def _checked(faults: list[str], check: Callable[..., Any], *arguments: Any) -> A
     except RunlaneError as error:
         faults.append(error.message)
     return None
+
+
+def _records(event: object) -> list[Any]:
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if not isinstance(records, list):
+        raise _no_event("it has no list of Records")
+    return records
+
+
+def _no_event(fault: str) -> ContractError:
+    return ContractError("event_invalid", f"event: {fault}; give it as SQS hands it to Lambda", meta={"field": "Records"})
 
 
 def _positive(value: Duration, what: str) -> Duration:

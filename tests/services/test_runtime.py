@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import runlane
+from runlane.adapters.sqs.envelope import parse_wakeup
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.queue import Queue
 from runlane.domain.task import task
@@ -101,3 +102,15 @@ def test_a_runtime_can_be_closed() -> None:
     bench = Bench()
     bench.runlane.start()
     bench.runlane.close()
+
+
+@pytest.mark.parametrize("event", [{}, None, [], {"Records": None}, {"Records": "x"}, {"Records": [None]}, {"Records": [{"body": "x"}]}])
+def test_what_is_no_sqs_event_is_the_callers_error(event: Any) -> None:
+    with pytest.raises(ContractError) as caught:
+        Bench().runlane.deliver_sqs(event, lambda: 60)
+    assert caught.value.code == "event_invalid"
+
+
+def test_a_record_without_a_body_fails_alone() -> None:
+    runtime = Runlane(lane=Lane(FakeStorage(), FakeTransport(), parse_wakeup), queues=[main], tasks=[ship])
+    assert runtime.deliver([{"messageId": "a"}]) == ("a",)
