@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +14,18 @@ from runlane.domain.run import Status
 from runlane.ports.stores import Page, RunFilter, Wakeup
 from tests.services.fakes import run_id
 from tests.services.tasks import Bench, main, ship
+
+ODD: list[dict[str, Any]] = [
+    {"limit": "5"},
+    {"limit": True},
+    {"status": 5},
+    {"task": 5},
+    {"queue": 5},
+    {"tenant": "\0"},
+    {"concurrency_key": "\ud800"},
+    {"created_after": "2026-01-01"},
+    {"created_before": datetime.max.replace(tzinfo=UTC)},
+]
 
 
 @dataclass
@@ -78,7 +90,7 @@ def test_filters_are_checked_and_passed_on(bench: Bench) -> None:
     assert second.statuses == frozenset({Status.QUEUED, Status.RUNNING})
 
 
-@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"status": "lost"}, {"created_after": datetime(2026, 1, 1)}])  # noqa: DTZ001
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"status": "lost"}, {"created_after": datetime(2026, 1, 1)}, *ODD])  # noqa: DTZ001
 def test_a_malformed_filter_is_refused(bench: Bench, wrong: Any) -> None:
     with pytest.raises(ContractError):
         bench.runlane.runs.list(**wrong)
@@ -131,3 +143,14 @@ def test_putting_policies_in_force_publishes_what_raised_limits_give_out(bench: 
 def test_an_idempotency_key_is_reset_by_task_and_key(bench: Bench) -> None:
     assert bench.runlane.idempotency_keys.reset(ship, "k")
     assert not bench.runlane.idempotency_keys.reset("orders.ship", "other")
+
+
+def test_odd_actors_reasons_and_tasks_never_reach_storage(bench: Bench) -> None:
+    with pytest.raises(ContractError):
+        bench.runlane.queues.put_in_force(actor="\0")
+    with pytest.raises(ContractError):
+        bench.runlane.queues.stats(5)  # type: ignore[arg-type]
+    with pytest.raises(ContractError):
+        bench.runlane.idempotency_keys.reset(5, "k")  # type: ignore[arg-type]
+    bench.storage.runs.status = Status.CANCELLED
+    assert bench.runlane.runs.cancel(run_id(), reason=5) == Status.CANCELLED  # type: ignore[arg-type]

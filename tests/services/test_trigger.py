@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -41,10 +41,21 @@ def bench() -> Bench:
     return Bench([ship, bill, odd], [main, slow])
 
 
+class NoZone(tzinfo):
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        raise RuntimeError
+
+    def dst(self, moment: datetime | None) -> None: ...
+
+    def tzname(self, moment: datetime | None) -> None: ...
+
+
 @dataclass
 class FakeConnection:
     autocommit: bool = False
     calls: list[str] = field(default_factory=list)
+
+    def cursor(self) -> None: ...
 
     def commit(self) -> None:
         self.calls.append("commit")
@@ -93,7 +104,13 @@ def test_the_calls_options_win(bench: Bench) -> None:
         ({"singleton_mode": "latest"}, "option_invalid"),
         ({"prority": 1}, "option_unknown"),
         ({"meta": {"a": "\0"}}, "option_invalid"),
+        ({"meta": {"a": 10**5000}}, "option_invalid"),
         ({"dispatch": "later"}, "option_invalid"),
+        ({"run_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))}, "option_invalid"),
+        ({"run_at": datetime(1, 1, 1, tzinfo=UTC)}, "option_invalid"),
+        ({"run_at": datetime(2030, 1, 1, tzinfo=NoZone())}, "option_invalid"),
+        ({"queue": 5}, "queue_invalid"),
+        ({"connection": "dsn"}, "connection_invalid"),
     ],
 )
 def test_a_malformed_option_is_refused(bench: Bench, options: Any, code: str) -> None:
@@ -113,6 +130,11 @@ def test_strange_tasks_and_queues_are_refused(bench: Bench) -> None:
         bench.runlane.trigger(ship, {"number": 1}, queue=Queue("slow", concurrency_limit=2))
     with pytest.raises(NotFoundError):
         bench.runlane.trigger(ship, {"number": 1}, queue="nowhere")
+    for stranger in (None, "orders.ship", lambda order: None):
+        with pytest.raises(ContractError):
+            bench.runlane.trigger(stranger, {"number": 1})  # type: ignore[arg-type]
+    with pytest.raises(ContractError):
+        bench.runlane.trigger_many(ship, 5)  # type: ignore[arg-type]
 
 
 def test_a_function_of_the_payload_that_raises_is_the_callers_error(bench: Bench) -> None:

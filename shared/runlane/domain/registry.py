@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from runlane.domain.errors import ConfigurationError, NotFoundError
+from runlane.domain.errors import ConfigurationError, ContractError, NotFoundError
 from runlane.domain.queue import Queue
 
 
@@ -39,6 +39,8 @@ class QueueRegistry:
 
     def require(self, queue: Queue) -> Queue:
         """The registered queue that equals this one; `ConfigurationError` shows both policies if they differ."""
+        if not isinstance(queue, Queue):
+            raise ContractError("queue_invalid", f"queue: {queue!r} is neither a Queue nor a name", meta={"field": "queue"})
         registered = self._queues.get(queue.name)
         if registered is None:
             raise ConfigurationError(

@@ -8,13 +8,22 @@ from runlane.domain.errors import ConflictError, ContractError
 
 
 def require_transaction(connection: Any) -> None:
-    """Refuse a connection in autocommit: each statement would be a transaction of its own; `ContractError` `connection_autocommit`."""
+    """Refuse what is no connection, one in autocommit, whose statements would be transactions of their own, and one whose transaction
+    has failed; `ContractError` `connection_invalid` or `connection_autocommit`, `ConflictError` `transaction_failed`.
+    """
+    if not all(callable(getattr(connection, verb, None)) for verb in ("cursor", "commit", "rollback")):
+        raise ContractError(
+            "connection_invalid",
+            f"connection: {type(connection).__name__} is no psycopg connection; give the one that your transaction runs on",
+            meta={"field": "connection"},
+        )
     if getattr(connection, "autocommit", False):
         raise ContractError(
             "connection_autocommit",
             "connection: it is in autocommit, so the run would not share your transaction; open it with autocommit=False",
             meta={"field": "connection"},
         )
+    require_unbroken(connection)
 
 
 def require_unbroken(connection: Any) -> None:

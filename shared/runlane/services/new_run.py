@@ -14,10 +14,11 @@ from runlane.domain.ids import validate_key
 from runlane.domain.options import ACTIVE, Routing, validate_priority
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
+from runlane.domain.task import Task
 from runlane.ports.stores import NewRun
 from runlane.services.attempt import DEFAULT_RETRY
 from runlane.services.json_faults import json_faults
-from runlane.services.options import TriggerOptions, require_options
+from runlane.services.options import TriggerOptions, require_options, to_utc
 from runlane.services.payload import AnyTask, PayloadCodec, canonical_hash
 
 MAX_META_BYTES = 16 * 1024
@@ -37,7 +38,7 @@ class NewRuns:
         value, text = self._codec.prepare(task, payload)
         routing = _routing(task, value)
         idempotency_key = _key(options.get("idempotency_key"), routing.idempotency_key, "idempotency_key")
-        delay, policy = options.get("delay"), task.options
+        delay, run_at, policy = options.get("delay"), options.get("run_at"), task.options
         return NewRun(
             task=task.id,
             queue=self._queue(task, options.get("queue")).name,
@@ -46,7 +47,7 @@ class NewRuns:
             concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
             priority=_priority(options.get("priority"), routing.priority),
             delay=None if delay is None else parse_duration(delay, "delay"),
-            run_at=options.get("run_at"),
+            run_at=None if run_at is None else to_utc(run_at, "run_at"),
             idempotency_key=idempotency_key,
             idempotency_ttl=_ttl(options.get("idempotency_ttl"), policy.idempotency_ttl),
             payload_hash=None if idempotency_key is None else canonical_hash(text),
@@ -60,6 +61,8 @@ class NewRuns:
         )
 
     def _require_task(self, task: AnyTask) -> None:
+        if not isinstance(task, Task):
+            raise ContractError("task_invalid", f"task: {task!r} is no task; give what @task(…) made", meta={"field": "task"})
         if self._tasks.get(task.id) is not task:
             raise ConfigurationError(f"task {task.id!r} is not registered; add it to Runlane(tasks=[…])", code="task_unregistered")
 
@@ -98,7 +101,7 @@ def _jsonable(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any] |
     try:
         plain: dict[str, Any] = to_jsonable_python(dict(given), inf_nan_mode="constants")
         size = len(to_json(plain))
-    except (PydanticSerializationError, ValueError) as error:
+    except (PydanticSerializationError, TypeError, ValueError) as error:
         raise ContractError("option_invalid", f"{what}: {error}", meta={"field": what}) from None
     if size > MAX_META_BYTES:
         raise ContractError("option_invalid", f"{what}: {size} bytes of JSON, more than {MAX_META_BYTES}", meta={"field": what})

@@ -12,8 +12,10 @@ from runlane.domain.ids import RunId, parse_run_id, validate_key, validate_name
 from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Status
+from runlane.domain.task import Task
 from runlane.ports.clock import Clock
 from runlane.ports.stores import Page, QueueStore, RunFilter, RunStore
+from runlane.services.options import to_utc
 from runlane.services.payload import AnyTask
 from runlane.services.publish import Publisher
 
@@ -54,14 +56,14 @@ class Runs:
         cursor: str | None = None,
     ) -> Page:
         """Newest first, `limit` (1 to 200) at a time; give `next_cursor` back with the same filter for the next page."""
-        if not 1 <= limit <= LARGEST_PAGE:
-            raise _invalid("limit", f"{limit} is out of range; give 1 to {LARGEST_PAGE}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
+            raise _invalid("limit", f"{limit!r} is no whole number from 1 to {LARGEST_PAGE}")
         run_filter = RunFilter(
             statuses=_statuses(status),
             task=None if task is None else _task_name(task),
             queue=None if queue is None else queue_name(self._queues, queue),
-            tenant=tenant,
-            concurrency_key=concurrency_key,
+            tenant=_key(tenant, "tenant"),
+            concurrency_key=_key(concurrency_key, "concurrency_key"),
             created_after=_aware(created_after, "created_after"),
             created_before=_aware(created_before, "created_before"),
         )
@@ -81,7 +83,7 @@ class Runs:
 
         Of a longer `reason` the first 1 KiB is kept.
         """
-        told = None if reason is None else head(reason, REASON_BYTES)
+        told = None if reason is None else head(str(reason), REASON_BYTES)
         status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=_key(actor, "actor"), reason=told)
         if status is None:
             raise _run_not_found(run_id)
@@ -139,7 +141,7 @@ class Queues:
 
     def put_in_force(self, *, actor: str | None = None) -> tuple[str, ...]:
         """Store the registered policies as those that dispatch obeys, and give out what raised limits free; the names that changed."""
-        changed, wakeups = self._store.write_policies(tuple(self._queues), actor=actor)
+        changed, wakeups = self._store.write_policies(tuple(self._queues), actor=_key(actor, "actor"))
         self._publisher.publish(wakeups)
         return changed
 
@@ -165,15 +167,15 @@ def queue_name(queues: QueueRegistry, queue: Queue | str) -> str:
 
 
 def _task_name(task: TaskName) -> str:
-    return validate_name(task, "task") if isinstance(task, str) else task.id
+    return task.id if isinstance(task, Task) else validate_name(task, "task")
 
 
 def _statuses(given: Status | str | Iterable[Status | str] | None) -> frozenset[Status] | None:
     if given is None:
         return None
-    listed = [given] if isinstance(given, str) else list(given)
+    listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     try:
-        return frozenset(Status(status) for status in listed)
+        return frozenset(map(Status, listed))
     except ValueError as error:
         raise _invalid("status", f"{error}; there are {', '.join(Status)}") from None
 
@@ -183,9 +185,7 @@ def _key(value: str | None, what: str) -> str | None:
 
 
 def _aware(value: datetime | None, what: str) -> datetime | None:
-    if value is not None and value.utcoffset() is None:
-        raise _invalid(what, "has no time zone; give an aware datetime")
-    return value
+    return None if value is None else to_utc(value, what)
 
 
 def _invalid(field: str, fault: str) -> ContractError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
 from runlane.domain.durations import Duration
 from runlane.domain.errors import ContractError
 from runlane.domain.queue import Queue
+
+FIRST_YEAR, LAST_YEAR = 2, 9998
 
 
 class TriggerOptions(TypedDict, total=False):
@@ -39,10 +41,23 @@ def require_options(options: TriggerOptions) -> None:
     if options.get("delay") is not None and options.get("run_at") is not None:
         raise _invalid("run_at", "delay and run_at exclude each other; give one")
     run_at = options.get("run_at")
-    if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
-        raise _invalid("run_at", f"{run_at!r} is not a datetime with a time zone; give an aware one, e.g. datetime.now(UTC)")
+    if run_at is not None:
+        to_utc(run_at, "run_at")
     if options.get("singleton_mode") not in (None, "return"):
         raise _invalid("singleton_mode", f'{options.get("singleton_mode")!r} is not available; give "return"')
+
+
+def to_utc(value: object, field: str) -> datetime:
+    """An aware time in UTC, so far from the ends of Python's calendar that every zone can read it back; `ContractError`."""
+    try:
+        found = value.astimezone(UTC) if isinstance(value, datetime) and value.utcoffset() is not None else None
+    except Exception as error:  # A time zone is anybody's code.
+        raise _invalid(field, f"its time in UTC cannot be told ({type(error).__name__}); give datetime.now(UTC), or one near it") from error
+    if found is None:
+        raise _invalid(field, f"{value!r} is not a datetime with a time zone; give an aware one, e.g. datetime.now(UTC)")
+    if not FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise _invalid(field, f"{found:%Y-%m-%d} is out of range; give the years {FIRST_YEAR} to {LAST_YEAR}")
+    return found
 
 
 def _invalid(field: str, fault: str) -> ContractError:

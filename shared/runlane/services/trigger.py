@@ -76,6 +76,8 @@ class Trigger:
         connection: Any = None,
         **options: Unpack[TriggerOptions],
     ) -> tuple[TriggerResult, ...]:
+        if not isinstance(items, Iterable):
+            raise ContractError("option_invalid", f"items: {type(items).__name__} cannot be iterated; give a list", meta={"field": "items"})
         listed = list(items)
         if len(listed) > MAX_ITEMS:
             raise ContractError("too_many_items", f"items: {len(listed)}, more than {MAX_ITEMS}; trigger them in parts")

@@ -141,7 +141,7 @@ def _read_cursor(cursor: str, run_filter: RunFilter) -> RunId:
     try:
         version, last, digest = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         run_id = parse_run_id(last)
-    except (ValueError, TypeError, ContractError) as error:
+    except (ValueError, TypeError, RecursionError, ContractError) as error:
         raise ContractError("cursor_invalid", "cursor: not one that a list returned; start again without it") from error
     if version != 1 or digest != _digest(run_filter):
         raise ContractError("cursor_invalid", "cursor: made for another filter; give the same filter, or start again without it")
