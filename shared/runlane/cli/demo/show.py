@@ -45,7 +45,7 @@ def board(console: Console) -> Iterator[Board]:
         yield Board(progress, {})
 
 
-NEXT = "next: `make dev` keeps the same running with the application of shared/app; docs/guide.md goes on from there"
+NEXT = "next: `make dev` runs shared/app the same way; docs/guide.md begins there"
 
 
 def report(found: Report) -> RenderableType:
