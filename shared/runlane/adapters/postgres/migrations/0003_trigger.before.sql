@@ -1,7 +1,8 @@
 -- Recording runs and sending them on their way. p_runs is a JSON array of objects with ord from 1; see NewRun in ports/stores.py.
 
--- Who owns an idempotency key: the owner's id if it is active or retained, else NULL and the key is free. Takes no lock.
-CREATE FUNCTION {schema}.idempotency_owner_v1(p_task text, p_key text, p_now timestamptz, OUT run_id uuid, OUT payload_hash text)
+-- Who owns an idempotency key: the owner's id if it is active or retained, else no row and the key is free. Takes no lock. A set, since
+-- only that is planned with its caller's statement, instead of at every call.
+CREATE FUNCTION {schema}.idempotency_owner_v1(p_task text, p_key text, p_now timestamptz) RETURNS TABLE (run_id uuid, payload_hash text)
 LANGUAGE sql STABLE AS $$
     SELECT k.run_id, k.payload_hash FROM {schema}.idempotency_key k LEFT JOIN {schema}.outcome o ON o.run_id = k.run_id
     WHERE k.task = p_task AND k.key = p_key
