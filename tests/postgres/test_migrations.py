@@ -96,3 +96,18 @@ def test_the_runtimes_role_works_and_owns_nothing(dsn: str, lane: Lane, connecti
     storage.close()
     connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
     connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+def test_time_partitions_are_made_beside_open_transactions(dsn: str, connection: psycopg.Connection, storage: PostgresStorage) -> None:
+    storage.queues.write_policies([Queue("main")], actor=None)
+    with psycopg.connect(dsn) as caller:
+        caller.execute("SELECT runlane.trigger('t', '{}', 'main')")
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '2s'")
+            made = connection.execute("SELECT runlane.ensure_partitions_v1(now(), 5)").fetchone()
+            assert made is not None and made[0] == 3
+            unmatched = connection.execute(
+                "SELECT c.relname FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid WHERE c.relispartition AND c.relkind = 'r'"
+                " AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = i.indexrelid)"
+            ).fetchall()
+            assert unmatched == []
