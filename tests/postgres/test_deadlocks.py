@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
 import pytest
 
+from runlane.adapters.postgres.rows import encode_settlements
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
@@ -179,3 +182,36 @@ def test_folding_against_settling_and_joined_callers(dsn: str, lane: Lane, shape
             storage.triggers.record_runs(connection, runs_of(rng, shape, delay=timedelta(hours=1))[::-1])
 
     contend(dsn, join, join, maintain, maintain, drain, cancel_anything(dsn))
+
+
+def test_more_writers_than_counter_shards_do_not_wait_for_each_other_in_a_circle(lane: Lane, dsn: str) -> None:
+    """Whoever holds the queue row needs no shard any more; here all shards belong to triggers that wait for that row."""
+    lane.queues(Queue("work", total_limit=1))
+    (first,) = lane.trigger(new_run("work")).wakeups
+    claim = lane.claim_one(first.run_id)
+    with psycopg.connect(dsn) as holder, storages(dsn, 32) as waiting, ThreadPoolExecutor(32) as pool:
+        holder.execute("SELECT runlane.enter_queue_v1(queue_id) FROM runlane.queue")
+        triggers = [pool.submit(one.triggers.trigger_runs, [new_run("work")], eager=True) for one in waiting]
+        while lane.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") < 32:
+            time.sleep(0.01)
+        sent = encode_settlements([settlement(claim)])
+        holder.execute("SELECT runlane.settle_runs_v1(%s, %s)", (sent["settlements"], sent["ids"]))
+        holder.commit()
+        for trigger in triggers:
+            trigger.result(timeout=10)
+
+
+def test_two_late_wakeups_make_new_keys_known_in_one_order(lane: Lane, other_storage: PostgresStorage) -> None:
+    """Each folds the inbox and fires a timer: together one list of keys, so that nobody inserts backwards."""
+    lane.queues(Queue("work", dispatch_window=5_000))
+    for place in range(2):
+        pairs = [(f"a{place}", f"b{place}"), (f"b{place}", f"a{place}")]
+        timers = [lane.trigger_one("work", concurrency_key=late, delay=timedelta(hours=1)) for _, late in pairs]
+        for timer in timers:
+            lane.age_timer(timer)
+        for recorded, _ in pairs:
+            lane.trigger(*(new_run("work", concurrency_key=recorded) for _ in range(1_000)), eager=False)
+        at_once(
+            lambda t=timers: lane.claim(t[0]),
+            lambda t=timers: other_storage.deliveries.claim_runs([t[1]], lease_for=LEASE, worker="o"),
+        )

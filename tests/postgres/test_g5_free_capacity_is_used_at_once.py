@@ -99,10 +99,19 @@ def test_a_lifted_limit_lets_everything_go(lane: Lane) -> None:
 def test_a_resumed_queue_dispatches_in_the_transaction_that_resumes_it(lane: Lane) -> None:
     lane.queues(Queue("work", concurrency_limit=2))
     batch = lane.trigger(*[new_run("work")] * 5)
-    assert lane.storage.queues.pause("work", tenant=None, concurrency_key=None, actor=None) == 2
+    assert lane.storage.queues.pause("work", tenant=None, concurrency_key=None, actor=None) == (2, ())
     assert lane.trigger(new_run("work")).wakeups == ()
     woken = lane.storage.queues.resume("work", tenant=None, concurrency_key=None, actor=None)
     assert ids(woken) == [run.run_id for run in batch.runs[:2]]
+
+
+def test_a_pause_gives_the_room_it_frees_to_others(lane: Lane) -> None:
+    lane.queues(Queue("work", total_limit=2))
+    lane.trigger(*[new_run("work", concurrency_key="paused")] * 3)
+    others = lane.trigger(*[new_run("work", concurrency_key="other")] * 3)
+    given_back, woken = lane.storage.queues.pause("work", tenant=None, concurrency_key="paused", actor=None)
+    assert given_back == 2
+    assert ids(woken) == [run.run_id for run in others.runs[:2]]
 
 
 def test_one_settlement_of_many_frees_for_many(lane: Lane) -> None:

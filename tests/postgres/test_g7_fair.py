@@ -153,6 +153,20 @@ def test_a_weight_set_before_the_key_was_ever_seen_holds(lane: Lane) -> None:
     ]
 
 
+def test_a_tenant_that_was_served_alone_starts_level_with_a_newcomer(lane: Lane) -> None:
+    lane.queues(Queue("work", total_limit=1))
+    keys = [f"k{place}" for place in range(10)]
+    lane.drain(lane.trigger(*(new_run("work", tenant="served", concurrency_key=key) for key in keys * 3)).wakeups)
+    wakeups = [*lane.trigger(*[new_run("work", tenant="newcomer")] * 10).wakeups]
+    lane.trigger(*(new_run("work", tenant="served", concurrency_key=key) for key in keys))
+    order: list[str | None] = []
+    for _ in range(11):
+        (claim,) = lane.claim(*ids(wakeups)).claims
+        order.append(claim.tenant)
+        wakeups = [*lane.succeed(claim).wakeups]
+    assert 4 <= order.count("served") <= 6
+
+
 def test_the_wait_of_a_quiet_tenant_does_not_depend_on_the_backlog_beside_it(lane: Lane) -> None:
     """Counted in hand-overs, not in seconds: how many runs of the noisy tenant start between trigger and start of a quiet one."""
     waits = {}

@@ -21,7 +21,7 @@ NAMES: list[tuple[str | None, str | None]] = [(None, None), ("t", None), (None, 
 
 
 def pause(lane: Lane, name: tuple[str | None, str | None]) -> int:
-    return lane.storage.queues.pause("work", tenant=name[0], concurrency_key=name[1], actor=None)
+    return lane.storage.queues.pause("work", tenant=name[0], concurrency_key=name[1], actor=None)[0]
 
 
 def resume(lane: Lane, name: tuple[str | None, str | None]) -> list[str]:
@@ -213,6 +213,16 @@ def test_raising_and_lowering_under_traffic_never_exceeds_the_highest_limit(lane
 
     at_once(flicker, traffic)
     assert highest_occupancy(lane.connection, "work") <= 3
+
+
+def test_a_key_that_a_pause_makes_known_keeps_its_weight_and_its_tenants_pause(lane: Lane) -> None:
+    lane.queues(Queue("work"))
+    lane.storage.queues.set_weight("work", "k", 3)
+    for name in ((None, "k"), ("t", None), ("t", "k")):
+        pause(lane, name)
+    resume(lane, ("t", "k"))
+    assert lane.value("SELECT weight FROM runlane.partition WHERE tenant IS NULL") == 3
+    assert lane.trigger(new_run("work", tenant="t", concurrency_key="k")).wakeups == ()
 
 
 def test_a_weight_takes_effect_at_the_next_dispatch(lane: Lane) -> None:

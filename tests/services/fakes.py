@@ -227,9 +227,9 @@ class FakeQueues:
         self.asked.append(queues)
         return ()
 
-    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> int:
+    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[int, tuple[Wakeup, ...]]:
         self.asked.append((queue, tenant, concurrency_key))
-        return 1
+        return 1, self.wakeups
 
     def resume(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[Wakeup, ...]:
         return self.wakeups

@@ -304,8 +304,10 @@ class QueueStore(Protocol):
 
     def stats(self, queues: Collection[str] | None = None) -> tuple[QueueStats, ...]: ...
 
-    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> int:
-        """Give unclaimed dispatch rows back and dispatch no more; the number given back."""
+    def pause(
+        self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None
+    ) -> tuple[int, tuple[Wakeup, ...]]:
+        """Give unclaimed dispatch rows back and dispatch no more; the number given back, and who got the room that they leave."""
         ...
 
     def resume(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[Wakeup, ...]: ...

@@ -127,9 +127,11 @@ class Queues:
     def pause(self, queue: Queue | str, *, tenant: str | None = None, concurrency_key: str | None = None, actor: str | None = None) -> int:
         """Start nothing more of a queue, a tenant or a key; running runs go on. The number of dispatches given back."""
         name = queue_name(self._queues, queue)
-        return self._store.pause(
+        given_back, wakeups = self._store.pause(
             name, tenant=_key(tenant, "tenant"), concurrency_key=_key(concurrency_key, "concurrency_key"), actor=_key(actor, "actor")
         )
+        self._publisher.publish(wakeups)
+        return given_back
 
     def resume(self, queue: Queue | str, *, tenant: str | None = None, concurrency_key: str | None = None, actor: str | None = None) -> int:
         """Undo the same pause and send on their way what has capacity. The number of wakeups sent."""

@@ -38,9 +38,9 @@ class PostgresQueueStore:
         rows = self._session.run("stats", {"queues": None if queues is None else list(queues)})
         return tuple(map(_stats, rows))
 
-    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> int:
-        ((given_back,),) = self._session.run("pause", {"queue": queue, "tenant": tenant, "key": concurrency_key})
-        return int(given_back)
+    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[int, tuple[Wakeup, ...]]:
+        effects = self._session.run("pause", {"queue": queue, "tenant": tenant, "key": concurrency_key})
+        return sum(row[1] for row in effects if row[0] == "given_back"), wakeups(effects)
 
     def resume(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[Wakeup, ...]:
         return wakeups(self._session.run("resume", {"queue": queue, "tenant": tenant, "key": concurrency_key}))

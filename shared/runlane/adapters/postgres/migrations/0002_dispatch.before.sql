@@ -6,11 +6,12 @@
 CREATE FUNCTION {schema}.new_run_id_v1(p_at timestamptz, p_ord int) RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT (substr(h, 1, 12) || '7' || substr(h, 13, 3) || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
-    FROM (SELECT lpad(to_hex((extract(epoch FROM p_at) * 1000000)::bigint * 4096 / 1000 + p_ord), 15, '0') AS h) x
+    FROM (SELECT lpad(to_hex((extract(epoch FROM p_at) * 1000000)::bigint * 512 / 125 + p_ord), 15, '0') AS h) x
 $$;
 
 -- The counter shard of this transaction: one that no other open transaction uses, so that nobody waits for a counter while holding
--- what others wait for. Only beyond 32 writers at once is a shard shared, and then waited for.
+-- what others wait for. Only beyond 32 writers at once is a shard waited for; so it is the first thing that a transaction takes
+-- (enter_queue_v1), and whoever waits for one holds nothing yet.
 CREATE FUNCTION {schema}.counter_shard_v1() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE v_first int := pg_backend_pid() % 32; v_shard int := v_first;
@@ -31,6 +32,7 @@ CREATE FUNCTION {schema}.enter_queue_v1(p_queue_id int) RETURNS {schema}.queue
 LANGUAGE plpgsql AS $$
 DECLARE q {schema}.queue;
 BEGIN
+    PERFORM {schema}.counter_shard_v1();
     PERFORM pg_advisory_xact_lock_shared(1919317612, p_queue_id);
     SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id;
     IF q.total_limit IS NOT NULL THEN
@@ -39,7 +41,8 @@ BEGIN
     RETURN q;
 END $$;
 
--- Give motions their partitions, making rows for keys not seen before. Inserts in key order, before any partition is locked.
+-- Give motions their partitions, making rows for keys not seen before. Inserts in key order, before any partition is locked: once a
+-- queue and transaction, as a second call would start over in the order.
 CREATE FUNCTION {schema}.resolve_partitions_v1(p_queue_id int, p_runs {schema}.motion[]) RETURNS {schema}.motion[]
 LANGUAGE plpgsql AS $$
 DECLARE v_runs {schema}.motion[];
@@ -49,7 +52,8 @@ BEGIN
     END IF;
     INSERT INTO {schema}.tenant (queue_id, name)
     SELECT DISTINCT p_queue_id, r.tenant FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
-    WHERE m.partition_id IS NULL AND r.tenant IS NOT NULL
+    -- Not IS NOT NULL: that lets a plan walk the partial index over tenants for every run.
+    WHERE m.partition_id IS NULL AND coalesce(r.tenant, '') <> ''
       AND NOT EXISTS (SELECT 1 FROM {schema}.tenant t WHERE t.queue_id = p_queue_id AND t.name = r.tenant)
     ORDER BY 2
     ON CONFLICT DO NOTHING;
@@ -96,7 +100,8 @@ BEGIN
     WHERE queue_id = p_queue_id AND shard = v_shard;
 END $$;
 
--- Take over what joined and deferred transactions recorded. Rows of transactions still open are passed over.
+-- Take over what joined and deferred transactions recorded, their partitions still to be resolved. Rows of transactions still open
+-- are passed over.
 CREATE FUNCTION {schema}.take_recorded_v1(p_queue_id int, p_limit int) RETURNS {schema}.motion[]
 LANGUAGE plpgsql AS $$
 DECLARE v_ids uuid[]; v_runs {schema}.motion[];
@@ -111,7 +116,7 @@ BEGIN
     END IF;
     SELECT array_agg((r.run_id, NULL, r.run_at, r.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
     FROM unnest(v_ids) i(run_id) JOIN {schema}.run r ON r.run_id = i.run_id;
-    RETURN {schema}.resolve_partitions_v1(p_queue_id, v_runs);
+    RETURN v_runs;
 END $$;
 
 -- Where newcomers start: the least virtual time of those waiting, else the last one served. No credit for having slept.
@@ -126,9 +131,10 @@ $$;
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
 -- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
 -- p_ranks: virtual time of a partition's first pick, p_gaps: and from each to its next. Picks are dispatched in that order.
+-- p_served: the queue's virtual time after it, for newcomers; p_vts of partitions with a tenant are the tenant's own time.
 CREATE FUNCTION {schema}.dispatch_runs_v1(
     q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_gaps bigint[],
-    p_now timestamptz) RETURNS SETOF {schema}.effect
+    p_served bigint, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
@@ -183,7 +189,7 @@ BEGIN
         WHERE p.partition_id = x.id AND p.waiting <> x.n;
     END IF;
     UPDATE {schema}.queue_counter SET waiting = waiting - v_taken, dispatched = dispatched + v_taken,
-           vt = greatest(vt, (SELECT max(v) FROM unnest(p_vts) v))
+           vt = greatest(vt, p_served)
     WHERE queue_id = q.queue_id AND shard = v_shard;
     IF q.total_limit IS NOT NULL THEN
         UPDATE {schema}.queue SET occupied = occupied + v_taken, slot_seq = slot_seq + v_taken WHERE queue_id = q.queue_id;
@@ -196,7 +202,7 @@ CREATE FUNCTION {schema}.dispatch_fairly_v1(q {schema}.queue, p_room int, p_now 
 LANGUAGE plpgsql AS $$
 DECLARE
     v_room int := p_room; v_pass int; v_taken int; v_flagged int;
-    v_tenants bigint[]; v_quotas int[]; v_tenant_vts bigint[]; v_tenant_ranks bigint[];
+    v_tenants bigint[]; v_quotas int[]; v_tenant_ranks bigint[]; v_served bigint; v_tenant_served bigint;
     v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[]; v_gaps bigint[]; v_tenant_gaps bigint[];
 BEGIN
     WHILE v_room > 0 LOOP
@@ -221,11 +227,11 @@ BEGIN
         quota AS (
             SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, min(key) AS rank, step AS gap FROM slot GROUP BY is_tenant, id, vt, step)
         SELECT array_agg(id) FILTER (WHERE is_tenant), array_agg(n) FILTER (WHERE is_tenant),
-               array_agg(vt) FILTER (WHERE is_tenant), array_agg(rank) FILTER (WHERE is_tenant), array_agg(gap) FILTER (WHERE is_tenant),
+               array_agg(rank) FILTER (WHERE is_tenant), array_agg(gap) FILTER (WHERE is_tenant),
                array_agg(id) FILTER (WHERE NOT is_tenant), array_agg(n) FILTER (WHERE NOT is_tenant),
                array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(rank) FILTER (WHERE NOT is_tenant),
-               array_agg(gap) FILTER (WHERE NOT is_tenant)
-        INTO v_tenants, v_quotas, v_tenant_vts, v_tenant_ranks, v_tenant_gaps, v_ids, v_counts, v_vts, v_ranks, v_gaps
+               array_agg(gap) FILTER (WHERE NOT is_tenant), max(vt) FILTER (WHERE NOT is_tenant)
+        INTO v_tenants, v_quotas, v_tenant_ranks, v_tenant_gaps, v_ids, v_counts, v_vts, v_ranks, v_gaps, v_served
         FROM quota;
         v_flagged := 0;
         IF v_tenants IS NOT NULL THEN
@@ -246,14 +252,16 @@ BEGIN
                 FROM chosen GROUP BY tenant_id, partition_id, vt, rank, chosen.gap),
             charged AS (
                 UPDATE {schema}.tenant t SET vt = t.vt + x.n * (1000000 / t.weight), floor = greatest(t.floor, x.start)
-                FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x WHERE t.tenant_id = x.tenant_id)
+                FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x WHERE t.tenant_id = x.tenant_id
+                RETURNING t.vt)
             SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank),
-                   v_gaps || array_agg(gap)
-            INTO v_ids, v_counts, v_vts, v_ranks, v_gaps FROM picked;
+                   v_gaps || array_agg(gap), (SELECT max(vt) FROM charged)
+            INTO v_ids, v_counts, v_vts, v_ranks, v_gaps, v_tenant_served FROM picked;
+            v_served := greatest(v_served, v_tenant_served);
         END IF;
         v_taken := 0;
         IF v_ids IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, v_gaps, p_now);
+            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, v_gaps, v_served, p_now);
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             q.occupied := q.occupied + v_taken;
             q.slot_seq := q.slot_seq + v_taken;
@@ -294,28 +302,32 @@ BEGIN
                  paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL AS is_paused
           FROM {schema}.partition WHERE partition_id = ANY (p_touched) AND waiting > 0) x;
     IF NOT v_blocked AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
-        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), p_now);
+        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(
+            q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), NULL, p_now);
         RETURN;
     END IF;
-    WITH fresh AS (
-        SELECT partition_id, tenant_id, state AS was,
-               CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
-                    WHEN occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
-        FROM {schema}.partition WHERE partition_id = ANY (p_touched)),
+    -- Sorted, so that every start is known before the first row is written: else each look at who is ready would walk over the index
+    -- entries that this statement makes.
+    WITH fresh AS MATERIALIZED (
+        SELECT x.partition_id, x.becomes, CASE WHEN x.becomes <> 'r' OR x.tenant_id IS NULL THEN x.vt ELSE greatest(x.vt, coalesce(
+                   (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
+                   (SELECT floor FROM {schema}.tenant t WHERE t.tenant_id = x.tenant_id))) END AS vt
+        FROM (SELECT partition_id, tenant_id, state AS was, vt,
+                     CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
+                          WHEN occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
+              FROM {schema}.partition WHERE partition_id = ANY (p_touched)) x
+        WHERE x.becomes <> x.was ORDER BY x.partition_id),
     moved AS (
         UPDATE {schema}.partition p
         SET state = f.becomes,
-            vt = CASE WHEN f.becomes <> 'r' THEN p.vt
-                      WHEN p.tenant_id IS NULL THEN greatest(p.vt, {schema}.virtual_time_v1(q.queue_id))
-                      ELSE greatest(p.vt, coalesce(
-                          (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = p.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
-                          (SELECT floor FROM {schema}.tenant t WHERE t.tenant_id = p.tenant_id))) END
-        FROM fresh f WHERE p.partition_id = f.partition_id AND f.becomes <> f.was
+            vt = CASE WHEN f.becomes <> 'r' OR p.tenant_id IS NOT NULL THEN f.vt
+                      ELSE greatest(f.vt, (SELECT {schema}.virtual_time_v1(q.queue_id))) END
+        FROM fresh f WHERE p.partition_id = f.partition_id
         RETURNING p.tenant_id, p.state)
     SELECT array_agg(DISTINCT tenant_id) INTO v_tenants FROM moved WHERE state = 'r' AND tenant_id IS NOT NULL;
     IF v_tenants IS NOT NULL THEN
         PERFORM 1 FROM {schema}.tenant WHERE tenant_id = ANY (v_tenants) ORDER BY tenant_id FOR NO KEY UPDATE;
-        UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, {schema}.virtual_time_v1(q.queue_id))
+        UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, (SELECT {schema}.virtual_time_v1(q.queue_id)))
         WHERE t.tenant_id = ANY (v_tenants) AND NOT t.ready;
     END IF;
     IF v_room > 0 THEN
@@ -350,6 +362,6 @@ BEGIN
         RETURN;
     END IF;
     q := {schema}.enter_queue_v1(q.queue_id);
-    v_runs := {schema}.take_recorded_v1(q.queue_id, p_limit);
+    v_runs := {schema}.resolve_partitions_v1(q.queue_id, {schema}.take_recorded_v1(q.queue_id, p_limit));
     RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, v_runs, clock_timestamp());
 END $$;

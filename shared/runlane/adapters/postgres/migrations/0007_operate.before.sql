@@ -187,16 +187,17 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'queue % is not in the database: run `runlane migrate`', quote_literal(p_queue) USING ERRCODE = 'RL001';
     END IF;
+    PERFORM {schema}.counter_shard_v1();
     PERFORM pg_advisory_xact_lock(1919317612, q.queue_id);
     SELECT * INTO q FROM {schema}.queue WHERE queue_id = q.queue_id FOR NO KEY UPDATE;
     RETURN q;
 END $$;
 
 -- Pause the queue, or a tenant, or a key of it (key with its tenant, if it has one): no more dispatches, unclaimed ones go back,
--- running runs go on. Answers how many went back.
-CREATE FUNCTION {schema}.pause_v1(p_queue text, p_tenant text, p_key text) RETURNS int
+-- running runs go on. What went back makes room for others of the queue, who get it here. Answers first how many went back.
+CREATE FUNCTION {schema}.pause_v1(p_queue text, p_tenant text, p_key text) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE q {schema}.queue := {schema}.enter_queue_alone_v1(p_queue); v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_count int; v_tenant bigint;
+DECLARE q {schema}.queue := {schema}.enter_queue_alone_v1(p_queue); v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_count int;
 BEGIN
     IF p_tenant IS NULL AND p_key IS NULL THEN
         UPDATE {schema}.queue SET paused_at = coalesce(paused_at, v_now) WHERE queue_id = q.queue_id;
@@ -208,8 +209,10 @@ BEGIN
         IF p_tenant IS NOT NULL THEN
             INSERT INTO {schema}.tenant (queue_id, name) VALUES (q.queue_id, p_tenant) ON CONFLICT DO NOTHING;
         END IF;
-        SELECT tenant_id INTO v_tenant FROM {schema}.tenant WHERE queue_id = q.queue_id AND name = p_tenant;
-        INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key) VALUES (q.queue_id, v_tenant, p_tenant, p_key)
+        INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key, tenant_paused_at, weight)
+        SELECT q.queue_id, t.tenant_id, p_tenant, p_key, t.paused_at,
+               coalesce((SELECT k.weight FROM {schema}.tenant k WHERE p_tenant IS NULL AND k.queue_id = q.queue_id AND k.name = p_key), 1)
+        FROM (SELECT 1) x LEFT JOIN {schema}.tenant t ON t.queue_id = q.queue_id AND t.name = p_tenant
         ON CONFLICT DO NOTHING;
         UPDATE {schema}.partition SET paused_at = coalesce(paused_at, v_now)
         WHERE queue_id = q.queue_id AND coalesce(tenant, '') = coalesce(p_tenant, '') AND coalesce(concurrency_key, '') = p_key;
@@ -223,7 +226,9 @@ BEGIN
       AND (p_key IS NULL OR coalesce(r.tenant, '') = coalesce(p_tenant, ''));
     SELECT b.v_count INTO v_count FROM {schema}.give_back_v1(q, v_ids, false, v_now) b;
     PERFORM {schema}.refresh_states_v1(q.queue_id);
-    RETURN v_count;
+    RETURN NEXT ('given_back', v_count, NULL, NULL, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+    SELECT * INTO q FROM {schema}.queue WHERE queue_id = q.queue_id;
+    RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
 END $$;
 
 -- Recompute the state of every partition that holds waiting runs; newly ready ones start at the virtual time of those waiting.
@@ -231,15 +236,18 @@ CREATE FUNCTION {schema}.refresh_states_v1(p_queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE v_floor bigint := {schema}.virtual_time_v1(p_queue_id);
 BEGIN
+    -- Sorted, as in grant_slots_v1.
     WITH fresh AS MATERIALIZED (
-        SELECT p.partition_id, p.tenant_id, CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
-               WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
-        FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id)
-    UPDATE {schema}.partition p SET state = f.becomes, vt = CASE WHEN f.becomes <> 'r' THEN p.vt WHEN p.tenant_id IS NULL THEN greatest(p.vt, v_floor)
-        ELSE greatest(p.vt, coalesce(
-            (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = p.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
-            (SELECT t.floor FROM {schema}.tenant t WHERE t.tenant_id = p.tenant_id))) END
-    FROM fresh f WHERE p.partition_id = f.partition_id AND p.state <> f.becomes;
+        SELECT x.partition_id, x.becomes, CASE WHEN x.becomes <> 'r' THEN x.vt WHEN x.tenant_id IS NULL THEN greatest(x.vt, v_floor)
+               ELSE greatest(x.vt, coalesce(
+                   (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
+                   (SELECT t.floor FROM {schema}.tenant t WHERE t.tenant_id = x.tenant_id))) END AS vt
+        FROM (SELECT p.partition_id, p.tenant_id, p.vt, p.state,
+                     CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
+                          WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
+              FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id) x
+        WHERE x.state <> x.becomes ORDER BY x.partition_id)
+    UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt FROM fresh f WHERE p.partition_id = f.partition_id;
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor)
     WHERE t.queue_id = p_queue_id AND NOT t.ready AND EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r');
 END $$;
@@ -315,11 +323,10 @@ BEGIN
             UPDATE {schema}.lease l SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE l.run_id = m.run_id;
         END IF;
         UPDATE {schema}.partition p SET occupied = x.n
-        FROM (SELECT c.partition_id, (SELECT count(*) FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.partition_id = c.partition_id)
-                     + (SELECT count(*) FROM {schema}.lease l WHERE l.queue_id = q.queue_id AND l.partition_id = c.partition_id) AS n
-              FROM (SELECT partition_id FROM {schema}.partition WHERE queue_id = q.queue_id AND occupied <> 0
-                    UNION SELECT partition_id FROM {schema}.dispatch WHERE queue_id = q.queue_id
-                    UNION SELECT partition_id FROM {schema}.lease WHERE queue_id = q.queue_id) c) x
+        FROM (SELECT c.partition_id, sum(c.slots)::int AS n
+              FROM (SELECT partition_id, 0 AS slots FROM {schema}.partition WHERE queue_id = q.queue_id AND occupied <> 0
+                    UNION ALL SELECT partition_id, 1 FROM {schema}.dispatch WHERE queue_id = q.queue_id
+                    UNION ALL SELECT partition_id, 1 FROM {schema}.lease WHERE queue_id = q.queue_id) c GROUP BY 1) x
         WHERE p.partition_id = x.partition_id AND p.occupied <> x.n;
         UPDATE {schema}.queue SET occupied = (SELECT count(*) FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id)
                                        + (SELECT count(*) FROM {schema}.lease l WHERE l.queue_id = q.queue_id)
@@ -343,7 +350,8 @@ BEGIN
         'tenant', options->>'tenant', 'concurrency_key', options->>'concurrency_key', 'priority', options->>'priority',
         'delay', options->>'delay', 'run_at', options->>'run_at', 'idempotency_key', options->>'idempotency_key',
         'idempotency_ttl', coalesce(options->>'idempotency_ttl', '30 days'), 'singleton_key', options->>'singleton_key',
-        'max_attempts', options->>'max_attempts', 'actor', options->>'actor', 'trace', options->'trace', 'meta', options->'meta')),
+        'max_attempts', options->>'max_attempts', 'start_timeout', options->>'start_timeout',
+        'finish_timeout', options->>'finish_timeout', 'actor', options->>'actor', 'trace', options->'trace', 'meta', options->'meta')),
         false, clock_timestamp()) e;
     RETURN v_id;
 END $$;

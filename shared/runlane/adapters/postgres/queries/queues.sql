@@ -9,7 +9,7 @@ SELECT * FROM {schema}.write_policy_v1(%(name)s, %(concurrency_limit)s, %(total_
 
 -- name: pause
 -- Give unclaimed dispatch rows back and dispatch no more.
-SELECT {schema}.pause_v1(%(queue)s, %(tenant)s, %(key)s);
+SELECT * FROM {schema}.pause_v1(%(queue)s, %(tenant)s, %(key)s);
 
 -- name: resume
 -- Lift a pause and dispatch.
