@@ -109,6 +109,8 @@ def test_the_calls_options_win(bench: Bench) -> None:
         ({"run_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))}, "option_invalid"),
         ({"run_at": datetime(1, 1, 1, tzinfo=UTC)}, "option_invalid"),
         ({"run_at": datetime(2030, 1, 1, tzinfo=NoZone())}, "option_invalid"),
+        ({"trace": {"a": 1}}, "option_invalid"),
+        ({"meta": ["a"]}, "option_invalid"),
         ({"queue": 5}, "queue_invalid"),
         ({"connection": "dsn"}, "connection_invalid"),
     ],

@@ -56,7 +56,7 @@ class NewRuns:
             start_timeout=policy.start_timeout,
             finish_timeout=policy.finish_timeout,
             actor=_key(options.get("actor"), None, "actor"),
-            trace=_jsonable(options.get("trace"), "trace"),
+            trace=_carrier(options.get("trace")),
             meta=_jsonable(options.get("meta"), "meta"),
         )
 
@@ -94,10 +94,21 @@ def _ttl(given: Duration | None, default: timedelta | None) -> timedelta | None:
     return None if given == ACTIVE else parse_duration(given, "idempotency_ttl")
 
 
+def _carrier(given: Mapping[str, str] | None) -> Mapping[str, Any] | None:
+    """A trace carrier: text to text, as it travels in wakeups, whose receivers refuse anything else."""
+    plain = _jsonable(given, "trace")
+    for name, value in (plain or {}).items():
+        if not isinstance(value, str):
+            raise ContractError("option_invalid", f"trace.{name} is no text; give a str for each name", meta={"field": "trace"})
+    return plain
+
+
 def _jsonable(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any] | None:
     """A small mapping as it is stored; `ContractError` if JSON in Postgres cannot hold it."""
     if given is None:
         return None
+    if not isinstance(given, Mapping):
+        raise ContractError("option_invalid", f"{what}: {type(given).__name__} is no mapping; give a dict", meta={"field": what})
     try:
         plain: dict[str, Any] = to_jsonable_python(dict(given), inf_nan_mode="constants")
         size = len(to_json(plain))

@@ -103,7 +103,9 @@ def _python_faults(adapter: TypeAdapter[Any], value: Any, error: Exception | Non
         try:
             if faults := list(json_faults(adapter.dump_python(value, mode=mode, by_alias=True, warnings=False))):
                 return faults
-        except (PydanticSerializationError, ValueError, RecursionError) as failure:
+        except RecursionError:
+            return [{"path": "", "message": "is nested too deeply, or contains itself"}]
+        except (PydanticSerializationError, ValueError) as failure:
             error = failure
     return [] if error is None else [{"path": "", "message": str(error)}]
 
