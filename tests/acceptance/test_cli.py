@@ -61,6 +61,12 @@ def test_an_idempotency_key_triggers_once(run: Run) -> None:
     assert again["run_id"] == first["run_id"]
 
 
+def test_a_wait_that_is_no_duration_triggers_nothing(run: Run) -> None:
+    receipt = json.dumps({"invoice_id": "acme-2", "address": "a@example.com"})
+    assert run("trigger", "receipts.send", receipt, "--wait", "soon").code == 2
+    assert run("trigger", "receipts.send", receipt, "--json").document["outcome"] == "created"
+
+
 def test_an_export_that_is_not_ready_is_released_and_comes_back(run: Run) -> None:
     export = json.dumps({"export_id": f"export-{time.time() + 2:.3f}"})
     done = run("trigger", "exports.fetch", "-", "--wait", "60s", "--json", stdin=export).document
@@ -114,6 +120,7 @@ def test_a_second_session_in_the_folder_is_refused(run: Run) -> None:
     ("code", "arguments", "says"),
     [
         (2, ["trigger", "invoices.sync", "{"], "is not JSON"),
+        (2, ["trigger", "invoices.sync", "[" * 100_000], "too deeply"),
         (2, ["trigger", "invoices.sync", "@nowhere.json"], "cannot be read"),
         (2, ["trigger", "nothing"], "there are: invoices.sync"),
         (2, ["trigger", "invoices.sync", '{"customer": 1}'], "customer"),

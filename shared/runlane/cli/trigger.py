@@ -13,6 +13,7 @@ from runlane.cli.connect import connected
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer
 from runlane.cli.text import clean
+from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ContractError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def trigger(
 ) -> None:
     """Record a run and send it on its way."""
     content = _payload(payload)
+    if wait is not None:
+        parse_duration(wait, "--wait")
     with connected(app) as runlane:
         result = runlane.trigger(
             _task(runlane, task),
@@ -71,6 +74,8 @@ def _payload(text: str) -> Any:
         return json.loads(sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text)
     except OSError as error:
         raise ContractError("payload_unreadable", f"PAYLOAD: {text[1:]} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise ContractError("payload_unreadable", "PAYLOAD: is nested too deeply; flatten it") from error
     except ValueError as error:
         raise ContractError("payload_unreadable", f"PAYLOAD: is not JSON: {error}; quote it for the shell, or give @FILE") from error
 
