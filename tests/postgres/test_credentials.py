@@ -65,3 +65,11 @@ def test_a_secret_of_another_form_is_refused_without_showing_it(text: str) -> No
 def test_a_secret_out_of_reach_is_unavailable() -> None:
     with pytest.raises(UnavailableError):
         SecretSource("arn", client=Secrets(RuntimeError("no route"))).conninfo(refresh=False)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "sqlite:///x", "postgresql://u:p%ss@h/x", "postgresql://[::1", "postgresql://h/x?foo=bar"])
+def test_what_is_no_connection_string_is_said_without_showing_it(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        with_verified_tls(text)
+    assert "DATABASE_URL" in caught.value.message
+    assert text not in f"{caught.value.message}{caught.value.__cause__}"

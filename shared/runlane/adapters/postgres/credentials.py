@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from runlane.domain.errors import ConfigurationError, UnavailableError
@@ -13,8 +14,18 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", ""})
 
 
 def with_verified_tls(conninfo: str, *, ca: str | None = None) -> str:
-    """The same string, with `sslmode=verify-full` unless it says otherwise or stays on this machine."""
-    parts = conninfo_to_dict(conninfo)
+    """The same string, with `sslmode=verify-full` unless it says otherwise or stays on this machine.
+
+    `ConfigurationError` when it is no connection string.
+    """
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except ProgrammingError:
+        # Without the cause: its text may hold the password.
+        raise ConfigurationError(
+            "DATABASE_URL: is no Postgres connection string; give postgresql://user:password@host:5432/database, "
+            "with special characters percent-encoded"
+        ) from None
     host = str(parts.get("host") or "")
     if host in _LOOPBACK or host.startswith("/") or "sslmode" in parts:
         return conninfo
