@@ -74,10 +74,13 @@ def load_app(path: str) -> Runlane:
     module, _, attribute = path.partition(":")
     try:
         found: Any = getattr(import_module(module), attribute)
+        built = found() if callable(found) and not isinstance(found, Runlane) else found
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         fault = f"RUNLANE_APP: {path} cannot be loaded ({error}); name it as module:attribute"
         raise ConfigurationError(fault, code="app_invalid") from error
-    built = found() if callable(found) and not isinstance(found, Runlane) else found
+    except SystemExit as error:  # Else a command would end as if it had succeeded.
+        fault = f'RUNLANE_APP: {path} exits the process when it is loaded; keep the exit behind `if __name__ == "__main__"`'
+        raise ConfigurationError(fault, code="app_invalid") from error
     if not isinstance(built, Runlane):
         raise ConfigurationError(f"RUNLANE_APP: {path} is a {type(built).__name__}, not a Runlane", code="app_invalid")
     return built
@@ -129,7 +132,11 @@ def _bindings(queues: Iterable[Queue], settings: Settings) -> tuple[SqsBinding, 
         if url is None:
             faults.append(f"queue {queue.name!r} has no SQS queue: set RUNLANE_QUEUE_URL, or name it in RUNLANE_QUEUE_URLS")
         else:
-            bindings.append(sqs_queue(queue, queue_url=url))
+            variable = "RUNLANE_QUEUE_URLS" if queue.name in settings.queue_urls else "RUNLANE_QUEUE_URL"
+            try:
+                bindings.append(sqs_queue(queue, queue_url=url))
+            except ConfigurationError as error:
+                faults += [f"{variable}: {fault}" for fault in error.faults]
     ConfigurationError.raise_if(faults)
     return tuple(bindings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -40,10 +41,21 @@ def _name(value: str) -> str:
 
 def _duration(value: str) -> str:
     try:
-        parse_duration(value, "it")
+        duration = parse_duration(value, "it")
     except RunlaneError as error:
         raise ValueError(error.message) from error
+    if not duration:
+        raise ValueError("is zero; give more")
     return value
+
+
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(expected)
+        return value
+
+    return AfterValidator(check)
 
 
 class Settings(BaseModel):
@@ -51,10 +63,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    app: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] = "app:runlane"
+    app: Annotated[str, _matching(r"[\w.]+:[\w.]+", "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
     """Where the catalog is, as `module:attribute`: a `Runlane`, or a function that makes one."""
     environment: Annotated[str, AfterValidator(_name)] = "production"
-    database_schema: Annotated[str, Field(min_length=1, max_length=63)] = "runlane"
+    database_schema: Annotated[
+        str, _matching(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}", "give up to 63 ASCII letters, digits, '_' and '-', not beginning with pg_")
+    ] = "runlane"
     """One schema an environment; a database may hold several."""
     database_url: str | None = None
     database_secret_arn: str | None = None
@@ -65,7 +79,7 @@ class Settings(BaseModel):
     queue_url: str | None = None
     """The SQS queue of every Runlane queue that `queue_urls` does not name."""
     queue_urls: Json[dict[str, str]] = Field(default_factory=dict)
-    endpoint_url: str | None = None
+    endpoint_url: Annotated[str, _matching(r"https?://[^/\s]+.*", "give an http or https URL, e.g. http://127.0.0.1:4566")] | None = None
     worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10
     lease_duration: Annotated[str, AfterValidator(_duration)] = "60s"
     in_lambda: bool = False

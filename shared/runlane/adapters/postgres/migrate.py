@@ -77,9 +77,12 @@ def migrate(connection: psycopg.Connection, *, schema: str, environment: str, ph
 def grant(connection: psycopg.Connection, *, schema: str, role: str) -> None:
     """Let the runtime's role use the schema: read and write rows, call functions, own nothing. Safe to repeat."""
     names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
-    with connection.transaction():
-        for statement in _GRANTS:
-            connection.execute(sql.SQL(statement).format(**names))
+    try:
+        with connection.transaction():
+            for statement in _GRANTS:
+                connection.execute(sql.SQL(statement).format(**names))
+    except psycopg.errors.UndefinedObject as error:
+        raise ConfigurationError(f"RUNLANE_DATABASE_ROLE: the database has no role {role!r}; create it first") from error
 
 
 def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:

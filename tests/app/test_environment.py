@@ -1,0 +1,52 @@
+"""Whatever is wrong with the environment is told by the name of the variable, all of it at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runlane.bootstrap import environment_lane, load_app
+from runlane.domain.errors import ConfigurationError
+from runlane.domain.queue import Queue
+from runlane.settings import read_settings
+
+GOOD = {"DATABASE_URL": "postgresql://localhost/x", "RUNLANE_QUEUE_URL": "https://sqs.example/1/work"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("RUNLANE_APP", "app"),
+        ("RUNLANE_ENVIRONMENT", "a:b"),
+        ("RUNLANE_SCHEMA", 'a"b'),
+        ("RUNLANE_SCHEMA", "pg_mine"),
+        ("RUNLANE_SCHEMA", "é" * 40),
+        ("AWS_ENDPOINT_URL", "localhost:4566"),
+        ("RUNLANE_WORKER_CONCURRENCY", "0"),
+        ("RUNLANE_LEASE_DURATION", "0s"),
+        ("RUNLANE_QUEUE_URLS", "[]"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings({**GOOD, variable: value})
+    assert caught.value.message.startswith(f"{variable}: ")
+
+
+def test_a_wrong_address_is_told_for_every_queue_with_its_variable() -> None:
+    settings = read_settings({**GOOD, "RUNLANE_QUEUE_URL": "nonsense", "RUNLANE_QUEUE_URLS": '{"own": "nonsense"}'})
+    with pytest.raises(ConfigurationError) as caught:
+        environment_lane([Queue("main"), Queue("own")], settings)
+    assert [fault.split(":")[0] for fault in caught.value.faults] == ["RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS"]
+
+
+def test_an_application_that_exits_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exiting.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for path in ("exiting:runlane", "sys:exit"):
+        with pytest.raises(ConfigurationError) as caught:
+            load_app(path)
+        assert caught.value.code == "app_invalid"
+    assert "exiting" not in sys.modules
