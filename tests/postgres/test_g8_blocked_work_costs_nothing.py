@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from statistics import median
 
@@ -12,6 +13,7 @@ from runlane.domain.queue import Queue
 from tests.postgres.factories import Lane, ids, new_run
 
 pytestmark = pytest.mark.postgres
+SIZES = {"small": 1_500, "large": 6_000}
 MANY, FEW = 20_000, 100
 PINS = ("enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "jit = off", "plan_cache_mode = force_generic_plan")
 DISPATCH_TEN = (
@@ -108,3 +110,29 @@ def test_a_blocked_partition_keeps_its_neighbours_running(lane: Lane) -> None:
     other = lane.trigger(new_run("work", concurrency_key="quiet"))
     assert len(ids(other.wakeups)) == 1
     assert lane.value("SELECT state::text FROM runlane.partition WHERE concurrency_key = 'busy'") == "b"
+
+
+@pytest.mark.parametrize("shape", ["keys", "tenants", "one tenant"])
+def test_four_times_as_many_new_keys_in_one_trigger_cost_about_four_times(lane: Lane, shape: str) -> None:
+    """A statement that walks over what it has itself written takes sixteen times."""
+
+    def seconds(queue: str, count: int) -> float:
+        lane.queues(Queue(queue, concurrency_limit=1))
+        tenants = {"keys": 0, "tenants": count // 4, "one tenant": 1}[shape]
+        runs = [new_run(queue, tenant=f"t{place % tenants}" if tenants else None, concurrency_key=f"k{place}") for place in range(count)]
+        began = time.perf_counter()
+        lane.trigger(*runs)
+        return time.perf_counter() - began
+
+    assert seconds("large", 8_000) / seconds("small", 2_000) < 8
+
+
+def test_a_limit_put_on_many_keys_under_way_is_counted_in_one_pass(lane: Lane) -> None:
+    lane.queues(*(Queue(name, dispatch_window=count) for name, count in SIZES.items()))
+    taken = {}
+    for name, count in SIZES.items():
+        lane.trigger(*(new_run(name, concurrency_key=f"k{place}") for place in range(count)))
+        began = time.perf_counter()
+        lane.queues(Queue(name, concurrency_limit=1, dispatch_window=count))
+        taken[name] = time.perf_counter() - began
+    assert taken["large"] / taken["small"] < 8

@@ -104,8 +104,7 @@ def test_time_partitions_are_made_beside_open_transactions(dsn: str, connection:
         caller.execute("SELECT runlane.trigger('t', '{}', 'main')")
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '2s'")
-            made = connection.execute("SELECT runlane.ensure_partitions_v1(now(), 5)").fetchone()
-            assert made is not None and made[0] == 3
+            assert connection.execute("SELECT runlane.ensure_partitions_v1(now(), 5)").fetchone() == (3,)
             unmatched = connection.execute(
                 "SELECT c.relname FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid WHERE c.relispartition AND c.relkind = 'r'"
                 " AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = i.indexrelid)"

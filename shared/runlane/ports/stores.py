@@ -304,9 +304,7 @@ class QueueStore(Protocol):
 
     def stats(self, queues: Collection[str] | None = None) -> tuple[QueueStats, ...]: ...
 
-    def pause(
-        self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None
-    ) -> tuple[int, tuple[Wakeup, ...]]:
+    def pause(self, queue: str, *, tenant: str | None, concurrency_key: str | None, actor: str | None) -> tuple[int, tuple[Wakeup, ...]]:
         """Give unclaimed dispatch rows back and dispatch no more; the number given back, and who got the room that they leave."""
         ...
 
