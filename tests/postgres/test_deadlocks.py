@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pytest
@@ -211,7 +212,26 @@ def test_two_late_wakeups_make_new_keys_known_in_one_order(lane: Lane, other_sto
             lane.age_timer(timer)
         for recorded, _ in pairs:
             lane.trigger(*(new_run("work", concurrency_key=recorded) for _ in range(1_000)), eager=False)
-        at_once(
-            lambda t=timers: lane.claim(t[0]),
-            lambda t=timers: other_storage.deliveries.claim_runs([t[1]], lease_for=LEASE, worker="o"),
-        )
+        first, second = timers
+        at_once(partial(lane.claim, first), partial(other_storage.deliveries.claim_runs, [second], lease_for=LEASE, worker="o"))
+
+
+def test_a_late_result_does_not_wait_for_a_timer_that_is_firing(lane: Lane, dsn: str, other_storage: PostgresStorage) -> None:
+    """It holds its neighbour's partition, which the tick that fires the timer waits for; so it gives way, and is tried again."""
+    lane.queues(Queue("work", concurrency_limit=2))
+    late, fresh = (lane.claim_one(wakeup.run_id) for wakeup in lane.trigger(*[new_run("work")] * 2).wakeups)
+    lane.settle(settlement(late, OutcomeKind.RETRY, delay=timedelta(hours=1)))
+    lane.age_timer(late.run_id)
+    sent = encode_settlements([settlement(late), settlement(fresh)])
+    with psycopg.connect(dsn) as settler, ThreadPoolExecutor(1) as pool:
+        settler.execute("SELECT runlane.lock_partitions_v1(ARRAY(SELECT partition_id FROM runlane.partition))")
+        tick = pool.submit(other_storage.maintenance.due_timers, look_ahead=timedelta(minutes=1), limit=10)
+        while not lane.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"):
+            time.sleep(0.01)
+        with pytest.raises(psycopg.Error) as caught:
+            settler.execute("SELECT runlane.settle_runs_v1(%s, %s)", (sent["settlements"], sent["ids"]))
+        settler.rollback()
+        assert caught.value.sqlstate == "RL002"
+        assert tick.result(timeout=10).count == 1
+    assert lane.settle(settlement(late), settlement(fresh)).refused == (late.run_id,)
+    assert "run.result_refused" in lane.events(late.run_id)

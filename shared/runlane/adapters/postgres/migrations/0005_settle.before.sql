@@ -13,11 +13,16 @@ BEGIN
         EXIT WHEN FOUND;
         UPDATE {schema}.waiting SET seq = seq + 1 WHERE run_id = p_run_id RETURNING seq INTO v_seq;
         EXIT WHEN FOUND;
-        UPDATE {schema}.timer SET seq = seq + 1 WHERE run_id = p_run_id RETURNING seq INTO v_seq;
+        -- Without waiting: the caller may hold partitions, which whoever holds a timer waits for.
+        UPDATE {schema}.timer SET seq = seq + 1 WHERE run_id = (SELECT t.run_id FROM {schema}.timer t WHERE t.run_id = p_run_id FOR UPDATE SKIP LOCKED)
+        RETURNING seq INTO v_seq;
         EXIT WHEN FOUND;
         UPDATE {schema}.outcome SET seq = seq + 1 WHERE run_id = p_run_id RETURNING seq INTO v_seq;
         EXIT WHEN FOUND;
     END LOOP;
+    IF v_seq IS NULL AND EXISTS (SELECT 1 FROM {schema}.timer WHERE run_id = p_run_id) THEN
+        RAISE EXCEPTION 'run % is moving', p_run_id USING ERRCODE = 'RL002';
+    END IF;
     IF v_seq IS NOT NULL THEN
         INSERT INTO {schema}.event (run_id, seq, type, at, data)
         VALUES (p_run_id, v_seq, 'run.result_refused', p_now, json_build_object('kind', p_kind));
