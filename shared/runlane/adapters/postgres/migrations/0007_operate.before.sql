@@ -340,11 +340,61 @@ BEGIN
     RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
 END $$;
 
+-- What the Python door checks, for callers that come by SQL: the field and the remedy, or NULL.
+CREATE FUNCTION {schema}.trigger_fault_v1(p_task text, p_payload json, p_queue text, p_options json) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE v_option record; v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
+    'idempotency_ttl', 'singleton_key', 'max_attempts', 'start_timeout', 'finish_timeout', 'actor', 'trace', 'meta'];
+BEGIN
+    IF p_task IS NULL OR p_task !~ '^[^:]{1,255}$' THEN
+        RETURN 'task: give a name of 1 to 255 characters without ":"';
+    ELSIF p_queue IS NULL THEN
+        RETURN 'queue: name one';
+    ELSIF p_payload IS NULL OR octet_length(p_payload::text) > 262144 THEN
+        RETURN 'payload: give JSON of at most 256 KiB, and JSON null rather than NULL';
+    ELSIF json_typeof(p_options) IS DISTINCT FROM 'object' THEN
+        RETURN 'options: give a JSON object';
+    ELSIF p_options->>'delay' IS NOT NULL AND p_options->>'run_at' IS NOT NULL THEN
+        RETURN 'delay, run_at: give one of them';
+    END IF;
+    FOR v_option IN SELECT key, value, value #>> '{}' AS text FROM json_each(p_options) WHERE json_typeof(value) <> 'null' LOOP
+        IF v_option.key <> ALL (v_known) THEN
+            RETURN format('options: %s is none; there are %s', left(v_option.key, 64), array_to_string(v_known, ', '));
+        ELSIF v_option.key IN ('trace', 'meta') THEN
+            IF json_typeof(v_option.value) <> 'object' THEN
+                RETURN format('%s: give a JSON object', v_option.key);
+            END IF;
+        ELSIF v_option.key IN ('delay', 'idempotency_ttl', 'start_timeout', 'finish_timeout') THEN
+            IF v_option.text::interval < interval '0' OR v_option.text::interval > interval '100 years' THEN
+                RETURN format('%s: give 0 seconds to 100 years', v_option.key);
+            END IF;
+        ELSIF v_option.key = 'run_at' THEN
+            IF v_option.text::timestamptz NOT BETWEEN '0002-01-01Z' AND '9998-12-31Z' THEN
+                RETURN 'run_at: give a time in the years 2 to 9998';
+            END IF;
+        ELSIF v_option.key = 'priority' THEN
+            IF v_option.text::int NOT BETWEEN -600 AND 600 THEN
+                RETURN 'priority: give -600 to 600 seconds';
+            END IF;
+        ELSIF v_option.key = 'max_attempts' THEN
+            IF v_option.text::int NOT BETWEEN 1 AND 32767 THEN
+                RETURN 'max_attempts: give 1 to 32767';
+            END IF;
+        ELSIF length(v_option.text) NOT BETWEEN 1 AND 255 THEN
+            RETURN format('%s: give 1 to 255 characters', v_option.key);
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
 -- The SQL door: record one run in the caller's transaction, for callers that are not Python. Options are keys of NewRun.
 CREATE FUNCTION {schema}.trigger(task text, payload json, queue text, options json DEFAULT '{}') RETURNS uuid
 LANGUAGE plpgsql AS $$
-DECLARE v_id uuid;
+DECLARE v_id uuid; v_fault text := {schema}.trigger_fault_v1(task, payload, queue, options);
 BEGIN
+    IF v_fault IS NOT NULL THEN
+        RAISE EXCEPTION '%', v_fault USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     SELECT e.run_id INTO v_id FROM {schema}.record_runs_v1(json_build_array(json_build_object(
         'ord', 1, 'task', task, 'queue', queue, 'payload', payload,
         'tenant', options->>'tenant', 'concurrency_key', options->>'concurrency_key', 'priority', options->>'priority',
