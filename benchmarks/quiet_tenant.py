@@ -1,4 +1,4 @@
-"""A tenant of one run a second beside one with a backlog, on a bounded queue (`total_limit` 8, runs of 10 ms) served in this process.
+"""Tenants of one run a second beside one with a backlog, on a bounded queue (`total_limit` 8, runs of 10 ms) served in this process.
 
 The backlog is refilled at the pace at which it is served, so that 200 stay about 200 and 200,000 stay 200,000.
 """
@@ -21,9 +21,12 @@ from runlane.runtime import Runlane
 WAITS = """
 SELECT extract(epoch FROM c.at - r.run_at) * 1000 FROM runlane.run r
 LEFT JOIN LATERAL (SELECT min(at) AS at FROM runlane.event e WHERE e.run_id = r.run_id AND e.type = 'run.claimed') c ON true
-WHERE r.tenant = 'quiet'"""
+WHERE r.tenant LIKE 'quiet-%'"""
 BACKLOG = "SELECT waiting FROM runlane.partition WHERE tenant = 'noisy'"
 
+
+QUIET_TENANTS = 6
+"""Each of one run a second: a 99th percentile wants more than a handful of waits."""
 
 REFILL_EVERY = 0.02
 """Seconds; eight slots serve about ten runs in that time."""
@@ -56,15 +59,16 @@ class Side:
             self.runlane.trigger_many(nap, payloads, tenant="noisy")
 
     def serve(self, seconds: int) -> None:
-        """One quiet run in each second, at a random moment of it."""
+        """One run of each quiet tenant in each second, at a random moment of it."""
         self.transport.open()
         with served([self.worker], self.transport):
             start = monotonic()
-            moments = [start + second + self.random.random() for second in range(seconds)]
+            moments = sorted(
+                (start + second + self.random.random(), f"quiet-{tenant}") for second in range(seconds) for tenant in range(QUIET_TENANTS)
+            )
             while (now := monotonic()) < start + seconds:
-                if moments and now >= moments[0]:
-                    moments.pop(0)
-                    self.runlane.trigger(nap, Payload(number=-1), tenant="quiet")
+                while moments and now >= moments[0][0]:
+                    self.runlane.trigger(nap, Payload(number=-1), tenant=moments.pop(0)[1])
                     self.triggered += 1
                 self.refill()
                 sleep(REFILL_EVERY)

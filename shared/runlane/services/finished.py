@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from queue import Empty, SimpleQueue
 from threading import Lock
+from time import perf_counter, sleep
 
 from runlane.services.attempt import Attempt
+
+
+AWAKE = 0.0002
+"""Seconds."""
 
 
 class FinishedAttempts:
@@ -52,6 +57,8 @@ class FinishedAttempts:
         return attempt.is_stray
 
     def wait_for_all(self, seconds: float) -> None:
+        if self.open_count == 1:
+            self._look_for_the_only_one()
         if not self.are_all:
             self._wait(seconds)
 
@@ -66,6 +73,12 @@ class FinishedAttempts:
         """Forget rings for attempts that were taken meanwhile."""
         while not self._bell.empty():
             self._bell.get()
+
+    def _look_for_the_only_one(self) -> None:
+        """Where runs go one at a time, waking this thread costs as much as a quick attempt; so it stays awake a moment."""
+        gives_up_at = perf_counter() + AWAKE
+        while not self.are_all and perf_counter() < gives_up_at:
+            sleep(0)
 
     def _wait(self, seconds: float) -> None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import array_literal, claim_batch, encode_settlements, settle_and_claim_batch, settle_batch
+from runlane.adapters.postgres.rows import array_literal, claim_batch, encode_settlements, name_list, settle_and_claim_batch, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
@@ -25,7 +25,7 @@ class PostgresDeliveryStore:
         return claim_batch(self._session.run("claim_runs", {"ids": ids, "lease": lease_for, "worker": worker}))
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
-        asked = {"queues": array_literal(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
         return claim_batch(self._session.run("claim_oldest", asked))
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
@@ -40,7 +40,7 @@ class PostgresDeliveryStore:
     def settle_and_claim(
         self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
     ) -> tuple[SettleBatch, ClaimBatch]:
-        asked = {"queues": array_literal(queues), "limit": limit, "lease": lease_for, "worker": worker}
+        asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
         return settle_and_claim_batch(self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked}))
 
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:

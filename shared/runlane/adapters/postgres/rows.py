@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from runlane.domain.ids import RunId
@@ -63,6 +64,12 @@ def array_literal(values: Iterable[str]) -> str:
     """An array literal. The driver would write the same, but a list costs it more than all the rest of a statement's parameters."""
     quoted = (value.replace("\\", r"\\").replace('"', r"\"") for value in values)
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+@lru_cache(maxsize=64)
+def name_list(names: tuple[str, ...]) -> str:
+    """`array_literal` of names that come with every statement."""
+    return array_literal(names)
 
 
 def encode_settlements(settlements: Iterable[Settlement]) -> dict[str, Any]:

@@ -288,12 +288,14 @@ CREATE FUNCTION {schema}.settle_and_claim_v1(
     p_settlements json, p_ids uuid[], p_queues text[], p_limit int, p_lease interval, p_worker text)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[];
+DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[]; v_claim {schema}.claim;
 BEGIN
     IF cardinality(p_ids) = 1 AND p_limit > 0 THEN
         v_claims := {schema}.hand_over_v1(p_settlements->0, p_queues, p_lease, p_worker);
         IF v_claims IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM unnest(v_claims);
+            FOREACH v_claim IN ARRAY v_claims LOOP
+                RETURN NEXT v_claim;
+            END LOOP;
             RETURN;
         END IF;
     END IF;
