@@ -8,7 +8,6 @@ from time import perf_counter, sleep
 
 from runlane.services.attempt import Attempt
 
-
 AWAKE = 0.0002
 """Seconds."""
 
