@@ -6,32 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from runlane.ports.stores import DeliveryStore, MaintenanceStore, QueueStore, RunStore, TriggerStore
+from runlane.ports.storage import Storage
 from runlane.ports.transport import DeliveryMessage, Transport
 
 ParseWakeup = Callable[[str, str], DeliveryMessage]
 """From a message's body and the environment served to what it asks for; `ContractError` when it cannot be read."""
-
-
-class Storage(Protocol):
-    """All stores of one environment."""
-
-    @property
-    def triggers(self) -> TriggerStore: ...
-
-    @property
-    def deliveries(self) -> DeliveryStore: ...
-
-    @property
-    def maintenance(self) -> MaintenanceStore: ...
-
-    @property
-    def runs(self) -> RunStore: ...
-
-    @property
-    def queues(self) -> QueueStore: ...
-
-    def close(self) -> None: ...
 
 
 class LaneTransport(Transport, Protocol):

@@ -54,7 +54,7 @@ END $$;
 -- picked is claimed by the caller as far as it came for it; the rest become wakeups.
 CREATE FUNCTION {schema}.wake_runs_v1(p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_recorded uuid[]; v_found int; v_effects {schema}.effect[];
+DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_found int; v_effects {schema}.effect[];
 BEGIN
     RETURN QUERY
     SELECT CASE WHEN l.run_id IS NOT NULL AND l.expires_at <= p_now THEN 'expired' ELSE 'refusal' END, 0, i.id,
