@@ -23,7 +23,7 @@ SECONDS = "SELECT extract(epoch FROM max(at) - min(at) FILTER (WHERE type = 'run
 def run(cluster: BenchCluster, *, quick: bool) -> Table:
     rates: dict[int, list[float]] = {1: [], 10: []}
     trips: dict[int, list[float]] = {1: [], 10: []}
-    for _ in range(3 if quick else 5):
+    for _ in range(3 if quick else 9):
         for queue in (LIMIT_1, LIMIT_10):
             rate, counts = _handed_over(cluster, queue)
             rates[queue.concurrency_limit or 0].append(rate)

@@ -1,11 +1,15 @@
-"""One delivery from claim to last settlement: attempts run elsewhere, this thread claims, watches the time and settles."""
+"""One delivery from claim to last settlement: attempts run elsewhere, its thread claims, watches the time and settles.
+
+Where runs go one at a time, the thread that ran the lone attempt settles it and takes the next: two switches between threads
+cost more than a quick attempt. `_turn` is held by whichever thread claims or settles, so they never do it side by side.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from threading import Thread
+from threading import Lock, Thread
 
 from runlane.domain.durations import ZERO
 from runlane.domain.ids import RunId
@@ -38,21 +42,51 @@ class Batch:
         self._watch = Watch(worker, budget, self._open, self._finished, self._early)
         self._overtime = Overtime(worker, budget, self._open)
         self._is_closing = False
+        self._turn = Lock()
+        self._unpublished: list[Wakeup] = []
+        self._breakage: BaseException | None = None
 
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
-        self._claim(list(self._queues_by_run))
-        while self._open or self._early:
+        with self._turn:
+            self._claim(list(self._queues_by_run))
+            self._publish()
+            is_done = not (self._open or self._early)
+        while not is_done:
             self._watch.wait()
-            self._settle(self._finished.take())
-            self._claim_early()
-            if self._watch_time():
-                return
+            with self._turn:
+                is_done = self._go_on()
 
     def finish(self, attempt: Attempt) -> None:
         """Called by the thread that ran it."""
+        if self._finished.open_count == 1 and not attempt.task.is_async and self._turn.acquire(blocking=False):
+            is_alone = list(self._open) == [attempt.claim.run_id]
+            if is_alone:
+                self._settle_alone(attempt)
+            self._turn.release()
+            if is_alone:
+                return
         if not self._finished.add(attempt):
             Thread(target=settle_stray, args=(self._worker, attempt), name="runlane-stray", daemon=True).start()
+
+    def _go_on(self) -> bool:
+        """Do what the wait was for; True when the delivery is over."""
+        if self._breakage is not None:
+            raise self._breakage
+        self._settle(self._finished.take())
+        self._claim_early()
+        is_left = self._watch_time()
+        self._publish()
+        return is_left or not (self._open or self._early)
+
+    def _settle_alone(self, attempt: Attempt) -> None:
+        """Settle the only open attempt on its own thread, which takes up what is claimed with it when this has returned."""
+        try:
+            self._settle([attempt])
+        except BaseException as error:  # Not this thread's to report: the delivery fails with it.
+            self._breakage = error
+        if self._breakage is not None or self._unpublished or len(self._open) != 1 or self._watch.sleeps_too_long():
+            self._finished.call()
 
     # Claiming
 
@@ -78,7 +112,7 @@ class Batch:
         settlements = [recover(lease, tasks) for lease in batch.expired if not holds(lease.run_id)]
         settlements += [_not_known(run) for run in batch.claims if run.task not in tasks]
         hints = self._refused(batch.refusals)
-        self._worker.publisher.publish([*batch.wakeups, *hints])
+        self._unpublished += [*batch.wakeups, *hints]
         self.failed.update(self._worker.settler.settle(settlements).unsettled)
 
     def _start(self, claims: Sequence[ClaimedRun], claimed_at: float) -> None:
@@ -123,7 +157,11 @@ class Batch:
         self._forget(attempts)
         if report.claimed is not None:
             self._accept(report.claimed, began_at)
-        self._worker.publisher.publish(report.wakeups)
+        self._unpublished += report.wakeups
+
+    def _publish(self) -> None:
+        wakeups, self._unpublished = self._unpublished, []
+        self._worker.publisher.publish(wakeups)
 
     def _next_claim(self, freed: int, now: float) -> NextClaim | None:
         settings = self._worker.settings

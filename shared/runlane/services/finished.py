@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from queue import Empty, SimpleQueue
 from threading import Lock
-from time import perf_counter, sleep
 
 from runlane.services.attempt import Attempt
-
-AWAKE = 0.0002
-"""Seconds."""
 
 
 class FinishedAttempts:
@@ -23,6 +19,7 @@ class FinishedAttempts:
         self._lock = Lock()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._is_listening = False
+        self._is_called = False
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -46,7 +43,14 @@ class FinishedAttempts:
     def take(self) -> list[Attempt]:
         with self._lock:
             taken, self._attempts = self._attempts, []
+            self._is_called = False
         return taken
+
+    def call(self) -> None:
+        """Wake the waiting thread, or keep it from waiting, although no attempt was handed over."""
+        with self._lock:
+            self._is_called = True
+        self._bell.put(None)
 
     def abandon(self, attempt: Attempt) -> bool:
         """Stop waiting for an attempt; False if it has ended after all."""
@@ -56,14 +60,12 @@ class FinishedAttempts:
         return attempt.is_stray
 
     def wait_for_all(self, seconds: float) -> None:
-        if self.open_count == 1:
-            self._look_for_the_only_one()
         if not self.are_all:
             self._wait(seconds)
 
     def wait_for_one(self, seconds: float) -> None:
         with self._lock:
-            self._is_listening = not self._attempts
+            self._is_listening = not self._attempts and not self._is_called
         if self._is_listening:
             self._wait(seconds)
             self._is_listening = False
@@ -72,12 +74,6 @@ class FinishedAttempts:
         """Forget rings for attempts that were taken meanwhile."""
         while not self._bell.empty():
             self._bell.get()
-
-    def _look_for_the_only_one(self) -> None:
-        """Where runs go one at a time, waking this thread costs as much as a quick attempt; so it stays awake a moment."""
-        gives_up_at = perf_counter() + AWAKE
-        while not self.are_all and perf_counter() < gives_up_at:
-            sleep(0)
 
     def _wait(self, seconds: float) -> None:
         try:

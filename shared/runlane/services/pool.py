@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop, new_event_loop
 from collections import deque
 from collections.abc import Iterable
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 
 from runlane.services.attempt import Attempt, Pipeline
 
@@ -30,6 +30,7 @@ class AttemptPool:
         self._at_loop: set[Attempt] = set()
         """Given to the loop and not begun: a handler that blocks the loop keeps them waiting."""
         self._threads = 0
+        self._idents: set[int] = set()
         self._idle = 0
         self._busy = 0
         self._closed = False
@@ -40,9 +41,11 @@ class AttemptPool:
         return self.strays >= self.size
 
     def submit(self, attempts: Iterable[Attempt]) -> None:
+        """Queue attempts and call a thread for them; one of the pool's own that submits is free for them next."""
         with self._lock:
             self._waiting.extend(attempts)
-            self._call(1)
+            if get_ident() not in self._idents:
+                self._call(1)
 
     def widen(self, threads: int) -> bool:
         """Call up to so many more threads for the attempts that wait; whether still more could be of use."""
@@ -103,6 +106,7 @@ class AttemptPool:
                 Thread(target=self._work, name=f"runlane-attempt-{self._threads}", daemon=True).start()
 
     def _work(self) -> None:
+        self._idents.add(get_ident())
         freed = 0
         while True:
             attempt = self._take(freed)

@@ -34,6 +34,7 @@ class Watch:
         self._attempts = attempts
         self._finished = finished
         self._early = early
+        self._wakes_at = inf
 
     def wait(self) -> None:
         """Until a group has ended, or until something else is due."""
@@ -45,6 +46,12 @@ class Watch:
             self._finished.wait_for_one(self._patience())
         if 0 < len(self._finished) < GROUP:
             self._finished.wait_for_all(LINGER)
+
+    def sleeps_too_long(self) -> bool:
+        """Whether something may be due before the wait, under way on another thread, ends by itself."""
+        now = self._worker.clock.monotonic()
+        deadlines = [now + attempt.max_duration for attempt in self._attempts.values() if attempt.max_duration is not None]
+        return min([self._early.next_at, *deadlines]) < self._wakes_at
 
     def _ramp_up(self) -> None:
         """Call more threads, twice as many each time, while attempts wait and those under way do not get through quickly."""
@@ -59,10 +66,12 @@ class Watch:
 
     def _patience(self) -> float:
         """Seconds until the next thing that is not the end of an attempt."""
+        self._wakes_at = inf  # What is claimed while the attempts are looked at may not be among them.
         now = self._worker.clock.monotonic()
         moments = [now + self._worker.heartbeat.interval, self._early.next_at]
-        moments += [self._moment(attempt, now) for attempt in self._attempts.values()]
-        return max(0.0, min(moments) - now)
+        moments += [self._moment(attempt, now) for attempt in list(self._attempts.values())]
+        self._wakes_at = min(moments)
+        return max(0.0, self._wakes_at - now)
 
     def _moment(self, attempt: Attempt, now: float) -> float:
         """When to look at an attempt again."""

@@ -214,15 +214,18 @@ END $$;
 -- The commonest turn in one-at-a-time work, in single-row statements: one attempt of a full partition ends, and its slot goes to the
 -- partition's next run, which this worker takes at once. It does what end_leases, grant_slots and claim_oldest would do, at a
 -- quarter of their start-up cost. NULL, and nothing written: not this case, go the general way. Answers the settled run and the claim.
-CREATE FUNCTION {schema}.hand_over_v1(p_settlement json, p_queues text[], p_lease interval, p_worker text) RETURNS {schema}.claim[]
+CREATE FUNCTION {schema}.hand_over_v1(p_settlement json, v_id uuid, p_queues text[], p_lease interval, p_worker text) RETURNS {schema}.claim[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_id uuid := p_settlement->>'run_id'; v_token uuid := p_settlement->>'token'; v_kind text := p_settlement->>'kind';
+    v_kind text := p_settlement->>'kind'; v_token uuid := p_settlement->>'token';
     l {schema}.lease; q {schema}.queue; p {schema}.partition; w {schema}.waiting; r record; v_now timestamptz;
-    v_shard int := {schema}.counter_shard_v1(); v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid(); v_told json;
+    v_shard int := pg_backend_pid() % 32; v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid(); v_told json;
 BEGIN
     IF v_kind NOT IN ('succeeded', 'failed') THEN
         RETURN NULL;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(1919317613, v_shard) THEN
+        v_shard := {schema}.counter_shard_v1();
     END IF;
     SELECT * INTO l FROM {schema}.lease WHERE run_id = v_id AND token = v_token;
     IF l.partition_id IS NULL THEN
@@ -240,8 +243,11 @@ BEGIN
     IF FOUND THEN RETURN NULL; END IF;
     PERFORM 1 FROM {schema}.tenant WHERE queue_id = q.queue_id AND ready LIMIT 1;
     IF FOUND THEN RETURN NULL; END IF;
-    PERFORM 1 FROM {schema}.queue s JOIN {schema}.dispatch d ON d.queue_id = s.queue_id WHERE s.name = ANY (p_queues) LIMIT 1;
-    IF FOUND THEN RETURN NULL; END IF;
+    PERFORM 1 FROM {schema}.dispatch LIMIT 1;
+    IF FOUND THEN
+        PERFORM 1 FROM {schema}.queue s JOIN {schema}.dispatch d ON d.queue_id = s.queue_id WHERE s.name = ANY (p_queues) LIMIT 1;
+        IF FOUND THEN RETURN NULL; END IF;
+    END IF;
     SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id FOR NO KEY UPDATE;
     IF p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL OR (p.waiting > 0 AND p.occupied <> q.concurrency_limit) THEN
         RETURN NULL;
@@ -264,9 +270,9 @@ BEGIN
         UPDATE {schema}.queue_counter SET running = running - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
         RETURN ARRAY[v_settled];
     END IF;
-    DELETE FROM {schema}.waiting x WHERE x.partition_id = p.partition_id AND (x.score, x.run_id) = (
-        SELECT y.score, y.run_id FROM {schema}.waiting y WHERE y.partition_id = p.partition_id AND y.score >= p.head
-        ORDER BY y.score, y.run_id LIMIT 1) RETURNING * INTO STRICT w;
+    DELETE FROM {schema}.waiting WHERE ctid = (
+        SELECT ctid FROM {schema}.waiting WHERE partition_id = p.partition_id AND score >= p.head ORDER BY score, run_id LIMIT 1)
+    RETURNING * INTO STRICT w;
     INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
     VALUES (w.run_id, v_new_token, q.queue_id, p.partition_id, w.due_at, w.priority, w.status, w.attempt + 1, w.failures, w.seq + 2, v_now + p_lease);
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, actor, data)
@@ -291,7 +297,7 @@ LANGUAGE plpgsql AS $$
 DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[]; v_claim {schema}.claim;
 BEGIN
     IF cardinality(p_ids) = 1 AND p_limit > 0 THEN
-        v_claims := {schema}.hand_over_v1(p_settlements->0, p_queues, p_lease, p_worker);
+        v_claims := {schema}.hand_over_v1(p_settlements->0, p_ids[1], p_queues, p_lease, p_worker);
         IF v_claims IS NOT NULL THEN
             FOREACH v_claim IN ARRAY v_claims LOOP
                 RETURN NEXT v_claim;
