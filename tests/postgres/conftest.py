@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import cache
 
 import psycopg
 import pytest
@@ -22,19 +25,38 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session", params=MAJORS, ids=lambda major: f"postgres{major}")
-def server(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
-    if request.param not in {binaries.major for binaries in installed_postgres()}:
-        pytest.skip(f"Postgres {request.param} is not installed")
-    with LocalPostgres(major=request.param, durable=False, settings=SETTINGS) as running:
-        yield running
+@dataclass(frozen=True)
+class Running:
+    server: LocalPostgres
+    databases: Databases
 
 
 @pytest.fixture(scope="session")
-def databases(server: LocalPostgres) -> Iterator[Databases]:
-    found = Databases(server.socket_dsn)
-    yield found
-    found.close()
+def running() -> Iterator[Callable[[int], Running]]:
+    """The server of a major version, started once a process: a parameter of a session fixture would stop one to start the other."""
+    installed = {binaries.major for binaries in installed_postgres()}
+    with ExitStack() as started:
+
+        @cache
+        def start(major: int) -> Running:
+            if major not in installed:
+                pytest.skip(f"Postgres {major} is not installed")
+            server = started.enter_context(LocalPostgres(major=major, durable=False, settings=SETTINGS))
+            # Nothing of it is wanted at the end, so nothing is written out.
+            started.callback(server.kill)
+            return Running(server, started.enter_context(closing(Databases(server.socket_dsn))))
+
+        yield start
+
+
+@pytest.fixture(params=MAJORS, ids=lambda major: f"postgres{major}")
+def server(request: pytest.FixtureRequest, running: Callable[[int], Running]) -> LocalPostgres:
+    return running(request.param).server
+
+
+@pytest.fixture
+def databases(server: LocalPostgres, running: Callable[[int], Running]) -> Databases:
+    return running(server.binaries.major).databases
 
 
 @pytest.fixture
