@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from math import inf
 from os import getpid
 from socket import gethostname
@@ -83,12 +84,34 @@ class Runlane:
             continue_inline_for=_seconds(continue_inline_for, "continue_inline_for", faults),
         )
         ConfigurationError.raise_if(faults)
-        clock, telemetry = clock or SystemClock(), telemetry or Silent()
-        codec = PayloadCodec()
+        clock, codec = clock or SystemClock(), PayloadCodec()
+        self._wire = partial(
+            self._bind,
+            settings=settings,
+            codec=codec,
+            pipeline=Pipeline(codec, middleware, clock, store_tracebacks=store_tracebacks),
+            clock=clock,
+            telemetry=telemetry or Silent(),
+            observers=tuple(on_delivery_failure),
+            exit_process=exit_process,
+        )
+        self._wire(lane)
+
+    def _bind(
+        self,
+        lane: Lane,
+        *,
+        settings: WorkerSettings,
+        codec: PayloadCodec,
+        pipeline: Pipeline,
+        clock: Clock,
+        telemetry: Telemetry,
+        observers: Sequence[FailureObserver],
+        exit_process: ExitProcess | None,
+    ) -> None:
         storage = lane.storage
         publisher = Publisher(lane.transport, storage.triggers, telemetry)
         settler = Settler(storage.deliveries, publisher, clock, telemetry)
-        pipeline = Pipeline(codec, middleware, clock, store_tracebacks=store_tracebacks)
         self._lane = lane
         self._worker = Worker(
             settings=settings,
@@ -103,13 +126,34 @@ class Runlane:
             telemetry=telemetry,
             exit_process=exit_process,
         )
-        self._delivery = Delivery(self._worker, on_delivery_failure)
+        self._delivery = Delivery(self._worker, observers)
         self._trigger = Trigger(NewRuns(self.queue_registry, self.tasks, codec), storage.triggers, publisher, telemetry)
         self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks), clock, telemetry)
         self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
         self.runs = Runs(storage.runs, publisher, self.queue_registry, clock)
         self.queues = Queues(storage.queues, publisher, self.queue_registry)
         self.idempotency_keys = IdempotencyKeys(storage.runs)
+
+    def rebind(self, lane: Lane) -> Lane:
+        """Go on with another storage and transport; the lane before, which stays open. For tests, while nothing is under way.
+
+        `runs`, `queues` and `idempotency_keys` are new objects afterwards. `ConfigurationError` if the transport serves a queue less.
+        """
+        catalog(self.tasks.values(), self.queue_registry, lane.transport, ())
+        before = self._lane
+        self._worker.close()
+        self._wire(lane)
+        return before
+
+    @property
+    def lane(self) -> Lane:
+        """The storage and transport in use."""
+        return self._lane
+
+    @property
+    def parts(self) -> Worker:
+        """What all deliveries of this process share: for those who deliver in a way of their own, as `runlane.testing.drain` does."""
+        return self._worker
 
     def start(self) -> tuple[str, ...]:
         """Compare the code's queue policies with those in force; what differs is reported once and returned. Never raises for it."""

@@ -8,20 +8,19 @@ from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.domain.durations import ZERO
 from runlane.domain.outcome import AttemptEnd, Counters, NotStarted, Raised, Released, Returned, Settlement, TimedOut, decide
 from runlane.domain.retry import Retry
 from runlane.ports.clock import Clock
 from runlane.ports.stores import ClaimedRun
+from runlane.services.budget import TimeBudget
 from runlane.services.context import Cancelled, Context, OutOfTime, Release
 from runlane.services.payload import AnyTask, PayloadCodec
 
 if TYPE_CHECKING:
     from asyncio import Task as AsyncTask
-
-    from runlane.services.batch import Batch
 
 Middleware = Callable[[Context, Callable[[], Any]], Any]
 """`def wrap(run, call_next)`: returns what `call_next()` returns, or something else. For an `async def` task `call_next()`
@@ -29,6 +28,16 @@ returns an awaitable, so a middleware that wraps those is itself `async def`, or
 
 DEFAULT_RETRY = Retry()
 NEVER_FITS_DELAY = timedelta(seconds=30)
+
+
+class Starter(Protocol):
+    """Who started an attempt, gave it its time, and is told of its end."""
+
+    budget: TimeBudget
+
+    def finish(self, attempt: Attempt) -> None:
+        """Called by the thread that ran the attempt, once it has its settlement."""
+        ...
 
 
 class Attempt:
@@ -51,7 +60,7 @@ class Attempt:
         "task",
     )
 
-    def __init__(self, claim: ClaimedRun, task: AnyTask, batch: Batch, clock: Clock, claimed_at: float) -> None:
+    def __init__(self, claim: ClaimedRun, task: AnyTask, batch: Starter, clock: Clock, claimed_at: float) -> None:
         limit = task.options.max_attempt_duration
         self.claim = claim
         self.task = task
