@@ -1,84 +1,65 @@
-"""What the README and the guide say is run: their Python, their commands, their links."""
+"""What the pages say is so: every snippet of README.md and docs/ is run, in order, each page in a folder and a database of its own.
+
+A page is written for its reader; what the tests need to know stands in how a block looks:
+
+* ```` ```python ```` runs; all such blocks of a page share their names, as in one script. If the first line is a comment with a path
+  (`# shop/tasks.py`), the block is that file of the reader's folder; `# shop/tasks.py, continued` adds to its end. Files may be in any
+  language (`# pyproject.toml` in a `toml` block).
+* ```` ```console ```` holds `$ command` lines with the output that follows each, which is compared. A run id, a time, a length of time
+  (`12 ms`) and the width of columns may differ; `…` stands for anything in a line, a line with nothing but `…` for any lines. An id that a
+  page shows stands for the one that was printed in that place: later commands and scripts get the real one. `runlane dev` and
+  `runlane worker` go on running beside the page once they have said what is stated; they are ended as by Ctrl-C after the page, or at
+  once where the stated output ends with a line `^C`.
+* ```` ```sh ```` holds commands that must succeed, ```` ```sql ```` statements that must; ```` ```text ```` states what the snippet before
+  it printed. Blocks in other languages are shown only.
+* Remarks in comments on a line of their own, not shown. `<!-- runlane dev -->`: from here on the folder's application is served
+  (migrated, a worker, a tick each second), as if the reader had `runlane dev` running; once more, and it is started anew.
+  `<!-- clean machine -->`: from here on no variable names a database or a queue. `<!-- not run: why -->` above a block: it cannot be
+  run here. A whole block may stand in a comment: it is run and not shown; assertions about what the page says belong there.
+
+Without an application of its own, a page talks about the one of the repository, `shared/app/`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runlane.adapters.local.postgres import LocalPostgres
-from runlane.bootstrap import migrate
+from tests.docs.conftest import Follow
+from tests.docs.snippets import SHELL, SHOWN, read
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "architecture.md")
-NOWHERE = "http://127.0.0.1:9"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
-def _blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalPostgres]:
-    with LocalPostgres(durable=False) as running:
-        yield running
+@pytest.mark.parametrize("page", [page for page in PAGES if any(snippet.kind != SHOWN for snippet in read(page))], ids=_name)
+def test_what_a_page_says_is_so(page: Path, follow_page: Follow) -> None:
+    if problem := follow_page(page):
+        pytest.fail(problem, pytrace=False)
 
 
-@pytest.fixture
-def environment(server: LocalPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A migrated database, and an SQS that nobody answers for: a trigger must not need it."""
-    values = {
-        "DATABASE_URL": server.dsn,
-        "RUNLANE_QUEUE_URL": f"{NOWHERE}/000000000000/wakeups",
-        "AWS_ENDPOINT_URL": NOWHERE,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "none",
-        "AWS_SECRET_ACCESS_KEY": "none",
-    }
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
-    migrate()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_of_a_page_runs(page: Path, environment: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    # One module a page, as a reader would have it; payload types must be importable from where they are named.
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in _blocks(page, "python"):
-        exec(compile(block.replace("from __future__ import annotations\n", ""), str(page), "exec"), namespace)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for block in _blocks(page, "sh"):
-        for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
+    for snippet in read(page):
+        for target in re.findall(r"^(?:\$ )?make (\w+)", snippet.text, re.MULTILINE):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_of_a_page_is_one(page: Path) -> None:
-    from typer.testing import CliRunner
-
-    from runlane.cli.application import application
-
-    for block in _blocks(page, "sh"):
-        for line in re.findall(r"^runlane (.+)", block, re.MULTILINE):
-            words = [word for word in line.split() if re.fullmatch(r"[a-z]+", word)][:2]
-            result = CliRunner().invoke(application, [*words, "--help"])
-            assert result.exit_code == 0, (line, result.output)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
 
 def test_the_readme_names_the_test_command_that_ci_runs() -> None:
-    assert "make test" in _blocks(ROOT / "README.md", "sh")[0]
+    assert "make test" in next(snippet.text for snippet in read(ROOT / "README.md") if snippet.kind == SHELL)
     assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
 
 
