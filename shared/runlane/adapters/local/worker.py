@@ -28,6 +28,8 @@ from runlane.adapters.local.poller import EventSourcePoller, Handler, event_sour
 from runlane.adapters.local.ticker import Ticker
 
 PARENT_CHECK_SECONDS = 0.25
+ORPHAN_GRACE_SECONDS = 1.0
+"""The servers end with the parent too, so an orphan's invocations have nowhere to write."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         services.append(Ticker(load(options.maintenance), every=timedelta(seconds=options.tick_every)))
     for service in services:
         service.start()
-    wait(stopping, options.exit_with)
-    ended = [service.stop(timedelta(seconds=options.function_timeout)) for service in services]
+    is_orphan = wait(stopping, options.exit_with)
+    grace = timedelta(seconds=ORPHAN_GRACE_SECONDS if is_orphan else options.function_timeout)
+    ended = [service.stop(grace) for service in services]
     return 0 if all(ended) else 1
 
 
@@ -60,7 +63,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def build_poller(options: argparse.Namespace) -> EventSourcePoller:
-    client = boto3.client("sqs", config=Config(connect_timeout=1, read_timeout=25, max_pool_connections=64))
+    # The poller backs off by itself; the driver's own retries would keep an orphan alive for seconds.
+    config = Config(connect_timeout=1, read_timeout=25, max_pool_connections=64, retries={"mode": "standard", "total_max_attempts": 2})
+    client = boto3.client("sqs", config=config)
     sources = [
         event_source(client, url, batch_size=options.batch_size, maximum_concurrency=options.concurrency) for url in options.queue_url
     ]
@@ -76,10 +81,12 @@ def load(path: str) -> Handler:
     return handler
 
 
-def wait(stopping: threading.Event, parent: int | None) -> None:
+def wait(stopping: threading.Event, parent: int | None) -> bool:
+    """Until this process is to stop; True if that is because its parent is gone."""
     while not stopping.wait(PARENT_CHECK_SECONDS):
         if parent is not None and os.getppid() != parent:
-            return
+            return True
+    return False
 
 
 def spawn_worker(arguments: Sequence[str], variables: Mapping[str, str], log: Path | None = None) -> subprocess.Popen[bytes]:
