@@ -28,7 +28,9 @@ from runlane.services.lane import Lane
 from runlane.services.maintenance import Maintenance, TickReport
 from runlane.services.maintenance.phase import Upkeep
 from runlane.services.new_run import NewRuns
-from runlane.services.operate import IdempotencyKeys, Queues, Runs
+from runlane.services.operate.idempotency_keys import IdempotencyKeys
+from runlane.services.operate.queues import Queues
+from runlane.services.operate.runs import Runs
 from runlane.services.options import TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool

@@ -1,0 +1,1 @@
+"""Looking at runs and queues, and steering them."""

@@ -1,0 +1,52 @@
+"""What operators give, checked by name before storage sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from runlane.domain.errors import ContractError, NotFoundError
+from runlane.domain.ids import validate_key, validate_name
+from runlane.domain.queue import Queue
+from runlane.domain.registry import QueueRegistry
+from runlane.domain.run import Status
+from runlane.domain.task import Task
+from runlane.services.options import to_utc
+from runlane.services.payload import AnyTask
+
+TaskName = AnyTask | str
+
+
+def queue_name(queues: QueueRegistry, queue: Queue | str) -> str:
+    """The name of a registered queue; `NotFoundError` for an unknown name, `ConfigurationError` for another policy."""
+    return (queues.named(queue) if isinstance(queue, str) else queues.require(queue)).name
+
+
+def task_name(task: TaskName) -> str:
+    return task.id if isinstance(task, Task) else validate_name(task, "task")
+
+
+def checked_statuses(given: Status | str | Iterable[Status | str] | None) -> frozenset[Status] | None:
+    if given is None:
+        return None
+    listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    try:
+        return frozenset(map(Status, listed))
+    except ValueError as error:
+        raise invalid("status", f"{error}; there are {', '.join(Status)}") from None
+
+
+def checked_key(value: str | None, what: str) -> str | None:
+    return None if value is None else validate_key(value, what)
+
+
+def checked_time(value: datetime | None, what: str) -> datetime | None:
+    return None if value is None else to_utc(value, what)
+
+
+def invalid(field: str, fault: str) -> ContractError:
+    return ContractError("option_invalid", f"{field}: {fault}", meta={"field": field})
+
+
+def run_not_found(run_id: str) -> NotFoundError:
+    return NotFoundError("run_not_found", f"there is no run {run_id}", meta={"run_id": run_id})
