@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from psycopg import OperationalError
+import psycopg
 
 from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
@@ -23,6 +24,7 @@ from runlane.adapters.sqs.envelope import parse_wakeup
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ConfigurationError
+from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
 from runlane.runtime import Runlane
 from runlane.services.attempt import Middleware
@@ -40,7 +42,7 @@ def environment_runlane(
     """
     found = settings or read_settings()
     chosen = tuple(queues)
-    telemetry = PowertoolsTelemetry(environment=found.environment, metrics=found.in_lambda)
+    telemetry = PowertoolsTelemetry(environment=found.environment, metrics=found.in_lambda, tell_runs=found.tell_runs)
     return Runlane(
         lane=environment_lane(chosen, found),
         queues=chosen,
@@ -70,20 +72,43 @@ def runtime() -> Runlane:
 
 
 def load_app(path: str) -> Runlane:
-    """The `Runlane` at `module:attribute`, or what the function there returns; `ConfigurationError` when there is neither."""
+    """The `Runlane` at `module:attribute`, or what the function there returns; `ConfigurationError` `app_invalid` when there is neither.
+
+    What the application itself raises while it is imported or built comes through as it is.
+    """
     module, _, attribute = path.partition(":")
     try:
-        found: Any = getattr(import_module(module), attribute)
+        found = _named(_imported(module, path), attribute, path)
         built = found() if callable(found) and not isinstance(found, Runlane) else found
-    except (ModuleNotFoundError, AttributeError, ValueError) as error:
-        fault = f"RUNLANE_APP: {path} cannot be loaded ({error}); name it as module:attribute"
-        raise ConfigurationError(fault, code="app_invalid") from error
     except SystemExit as error:  # Else a command would end as if it had succeeded.
-        fault = f'RUNLANE_APP: {path} exits the process when it is loaded; keep the exit behind `if __name__ == "__main__"`'
-        raise ConfigurationError(fault, code="app_invalid") from error
+        raise _app_invalid(path, 'exits the process when it is loaded; keep the exit behind `if __name__ == "__main__"`') from error
     if not isinstance(built, Runlane):
-        raise ConfigurationError(f"RUNLANE_APP: {path} is a {type(built).__name__}, not a Runlane", code="app_invalid")
+        raise _app_invalid(path, f"is a {type(built).__name__}, not a Runlane")
     return built
+
+
+def _imported(module: str, path: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if f"{module}.".startswith(f"{missing}."):
+            fault = f"was not found ({error}); name it as module:attribute, as it is imported from here"
+        else:
+            fault = f"was found, but it imports {missing!r}, which was not; install that, or mend the import"
+        raise _app_invalid(path, fault) from error
+
+
+def _named(module: ModuleType, attribute: str, path: str) -> Any:
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        near = did_you_mean(attribute, vars(module))
+        raise _app_invalid(path, f"was not found: module {module.__name__} has no {attribute!r}{near}") from error
+
+
+def _app_invalid(path: str, fault: str) -> ConfigurationError:
+    return ConfigurationError(f"RUNLANE_APP: {path} {fault}", code="app_invalid")
 
 
 def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> tuple[str, ...]:
@@ -114,7 +139,7 @@ def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
             if settings.database_role is not None:
                 grant(connection, schema=settings.database_schema, role=settings.database_role)
             return applied
-    except OperationalError as error:
+    except psycopg.Error as error:
         raise translate(error) from error
 
 

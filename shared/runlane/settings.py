@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError, model_validator
 
-from runlane.domain.durations import parse_duration
+from runlane.domain.durations import format_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, RunlaneError
 from runlane.domain.ids import validate_name
 
@@ -26,9 +27,14 @@ _VARIABLES = {
     "endpoint_url": "AWS_ENDPOINT_URL",
     "worker_concurrency": "RUNLANE_WORKER_CONCURRENCY",
     "lease_duration": "RUNLANE_LEASE_DURATION",
+    "tell_runs": "RUNLANE_TELL_RUNS",
     "in_lambda": "AWS_LAMBDA_FUNCTION_NAME",
 }
 _BY_VARIABLE = {variable: field for field, variable in _VARIABLES.items()}
+
+SHORTEST_LEASE = timedelta(seconds=1)
+"""A worker extends its leases after a third of their length, so that two heartbeats may fail. Three a second are the most that make
+sense: ordinary pauses of a process, a network or a database take hundreds of milliseconds, and must not cost a living worker its runs."""
 
 
 def _name(value: str) -> str:
@@ -39,13 +45,15 @@ def _name(value: str) -> str:
         raise ValueError(error.message) from error
 
 
-def _duration(value: str) -> str:
+def _lease(value: str) -> str:
     try:
         duration = parse_duration(value, "it")
     except RunlaneError as error:
         raise ValueError(error.message) from error
-    if not duration:
-        raise ValueError("is zero; give more")
+    if duration < SHORTEST_LEASE:
+        raise ValueError(
+            f"{value} is shorter than {format_duration(SHORTEST_LEASE)}, which leaves a heartbeat no time to be late; give more"
+        )
     return value
 
 
@@ -63,7 +71,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    app: Annotated[str, _matching(r"[\w.]+:[\w.]+", "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
+    app: Annotated[str, _matching(r"\w+(\.\w+)*:\w+", "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
     """Where the catalog is, as `module:attribute`: a `Runlane`, or a function that makes one."""
     environment: Annotated[str, AfterValidator(_name)] = "production"
     database_schema: Annotated[
@@ -81,7 +89,9 @@ class Settings(BaseModel):
     queue_urls: Json[dict[str, str]] = Field(default_factory=dict)
     endpoint_url: Annotated[str, _matching(r"https?://[^/\s]+.*", "give an http or https URL, e.g. http://127.0.0.1:4566")] | None = None
     worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10
-    lease_duration: Annotated[str, AfterValidator(_duration)] = "60s"
+    lease_duration: Annotated[str, AfterValidator(_lease)] = "60s"
+    tell_runs: bool = False
+    """Say on the standard error what became of each delivery's runs, as `runlane dev` does."""
     in_lambda: bool = False
 
     @model_validator(mode="after")
@@ -100,7 +110,8 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        raise ConfigurationError(_fault(detail["loc"], detail["msg"]) for detail in error.errors()) from error
+        # Not `from error`: pydantic's report of the same faults above ours would only hide it.
+        raise ConfigurationError(_fault(detail["loc"], detail["msg"]) for detail in error.errors()) from None
 
 
 def variables_of_process() -> Mapping[str, str]:

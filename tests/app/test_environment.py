@@ -25,7 +25,9 @@ GOOD = {"DATABASE_URL": "postgresql://localhost/x", "RUNLANE_QUEUE_URL": "https:
         ("RUNLANE_SCHEMA", "é" * 40),
         ("AWS_ENDPOINT_URL", "localhost:4566"),
         ("RUNLANE_WORKER_CONCURRENCY", "0"),
+        ("RUNLANE_APP", ".app:runlane"),
         ("RUNLANE_LEASE_DURATION", "0s"),
+        ("RUNLANE_LEASE_DURATION", "999ms"),
         ("RUNLANE_QUEUE_URLS", "[]"),
     ],
 )
@@ -33,6 +35,7 @@ def test_a_wrong_variable_is_named(variable: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_settings({**GOOD, variable: value})
     assert caught.value.message.startswith(f"{variable}: ")
+    assert caught.value.__suppress_context__, "no other library's report stands above ours"
 
 
 def test_a_wrong_address_is_told_for_every_queue_with_its_variable() -> None:
@@ -50,3 +53,25 @@ def test_an_application_that_exits_is_no_success(tmp_path: Path, monkeypatch: py
             load_app(path)
         assert caught.value.code == "app_invalid"
     assert "exiting" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("broken_inside:runlane", "was found, but it imports 'nowhere_at_all'"),
+        ("nowhere_at_all:runlane", "was not found (No module named 'nowhere_at_all')"),
+        ("nowhere_at_all.deeper:runlane", "was not found"),
+        ("whole:runlame", "has no 'runlame'; did you mean 'runlane'?"),
+        ("whole:runlane", "is a int, not a Runlane"),
+    ],
+)
+def test_what_keeps_an_application_from_loading_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, says: str
+) -> None:
+    (tmp_path / "broken_inside.py").write_text("import nowhere_at_all\n")
+    (tmp_path / "whole.py").write_text("runlane = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigurationError) as caught:
+        load_app(path)
+    assert says in caught.value.message
+    assert caught.value.code == "app_invalid"

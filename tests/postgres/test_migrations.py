@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -96,6 +97,46 @@ def test_the_runtimes_role_works_and_owns_nothing(dsn: str, lane: Lane, connecti
     storage.close()
     connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
     connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+@pytest.fixture
+def stranger(dsn: str, connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
+    """A connection of a role that was granted nothing."""
+    connection.execute("CREATE ROLE stranger LOGIN")
+    with psycopg.connect(make_conninfo(dsn, user="stranger"), autocommit=True) as opened:
+        yield opened
+    connection.execute("DROP SCHEMA IF EXISTS own CASCADE")
+    connection.execute("DROP OWNED BY stranger")
+    connection.execute("DROP ROLE stranger")
+
+
+def test_a_role_that_may_not_migrate_is_told_what_to_grant(connection: psycopg.Connection, stranger: psycopg.Connection) -> None:
+    with pytest.raises(ConfigurationError, match=r'run: GRANT CREATE ON DATABASE "\w+" TO "stranger"') as caught:
+        migrate(stranger, schema="own", environment="own")
+    assert caught.value.code == "privilege_missing"
+
+    connection.execute(caught.value.message.split("run: ")[1].encode())
+    assert migrate(stranger, schema="own", environment="own")
+
+
+def test_an_owner_of_the_schema_need_not_be_able_to_make_one(connection: psycopg.Connection, stranger: psycopg.Connection) -> None:
+    connection.execute("CREATE SCHEMA own AUTHORIZATION stranger")
+    assert migrate(stranger, schema="own", environment="own")
+
+
+def test_a_schema_of_another_role_is_told_with_its_owner(connection: psycopg.Connection, stranger: psycopg.Connection) -> None:
+    connection.execute("CREATE SCHEMA own")
+    for refused in (lambda: migrate(stranger, schema="own", environment="own"), lambda: grant(stranger, schema="own", role="stranger")):
+        with pytest.raises(ConfigurationError, match=r"belongs to the role '\w+'; migrate as that role, or .*: GRANT \"\w+\" TO"):
+            refused()
+
+
+def test_a_runtime_without_its_grants_is_told_to_migrate_with_its_role(dsn: str, stranger: psycopg.Connection) -> None:
+    storage = PostgresStorage(make_conninfo(dsn, user="stranger"))
+    with pytest.raises(ConfigurationError, match="RUNLANE_DATABASE_ROLE") as caught:
+        storage.queues.stats(["main"])
+    assert caught.value.code == "privilege_missing"
+    storage.close()
 
 
 def test_time_partitions_are_made_beside_open_transactions(dsn: str, connection: psycopg.Connection, storage: PostgresStorage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 
 import pytest
@@ -58,3 +59,18 @@ def test_outside_lambda_logs_stay_off_the_standard_output(capsys: pytest.Capture
     out, err = capsys.readouterr()
     assert out == ""
     assert json.loads(err)["level"] == logging.getLevelName(logging.WARNING)
+
+
+def test_what_became_of_a_deliverys_runs_is_one_line_for_whoever_looks_on(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry = PowertoolsTelemetry(environment="development", metrics=False, tell_runs=True)
+    telemetry.emit("settle.done", statuses=Counter({Status.SUCCEEDED: 2, Status.RETRYING: 1}), refused=0)
+    telemetry.emit("settle.done", statuses=Counter({Status.SUCCEEDED: 1}), refused=0)
+    telemetry.emit("tick.done", counts={"due_timers": 1})
+    telemetry.flush()
+    telemetry.flush()
+    telemetry.emit("tick.done", counts={"due_timers": 1})
+    telemetry.flush()
+
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ  runs: 1 retrying, 3 succeeded\n", written.err)

@@ -20,16 +20,17 @@ _ROUTINE = frozenset({"settle.done", "claim.refused", "tick.done"})
 class PowertoolsTelemetry:
     """Errors and warnings are logged at once; counts are summed and written as EMF by `flush`, once an invocation.
 
-    `metrics`: whether anybody reads EMF from standard output, as CloudWatch does in Lambda.
+    `metrics`: whether anybody reads EMF from standard output, as CloudWatch does in Lambda. `tell_runs`: say on the standard
+    error what became of a delivery's runs, a line each, for a person who looks on.
     """
 
-    def __init__(self, *, environment: str, metrics: bool) -> None:
+    def __init__(self, *, environment: str, metrics: bool, tell_runs: bool = False) -> None:
         self._environment = environment
         # A command answers on its standard output; only in Lambda is that the log.
         stream = sys.stdout if metrics else sys.stderr
         self._logger = Logger(service="runlane", level=logging.INFO, stream=stream, environment=environment)
         self._writers = {logging.ERROR: self._logger.error, logging.WARNING: self._logger.warning, logging.DEBUG: self._logger.debug}
-        self._is_counting = metrics
+        self._is_measuring, self._is_telling = metrics, tell_runs
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
@@ -38,16 +39,18 @@ class PowertoolsTelemetry:
         # Routine facts come with every batch; at the default level they must cost nothing but their counts.
         if level >= self._logger.log_level:
             self._writers[level](event, extra={name: _plain(value) for name, value in facts.items()})
-        if self._is_counting:
+        if self._is_measuring or self._is_telling:
             with self._lock:
                 self._counts.update(dict(_counted(event, facts)))
 
     def flush(self) -> None:
         with self._lock:
             counts, self._counts = self._counts, Counter()
-        if counts:
+        if counts and self._is_measuring:
             sys.stdout.write(_emf(self._environment, counts))
             sys.stdout.flush()
+        if self._is_telling and (line := _told(counts)):
+            sys.stderr.write(line)
 
 
 def _emf(environment: str, counts: Mapping[str, int]) -> str:
@@ -60,6 +63,11 @@ def _emf(environment: str, counts: Mapping[str, int]) -> str:
         "service": "runlane",
     }
     return json.dumps({**line, **counts}, separators=(",", ":")) + "\n"
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    runs = [f"{count} {name.removeprefix('runs_')}" for name, count in sorted(counts.items()) if name.startswith("runs_")]
+    return f"{time.strftime('%H:%M:%SZ', time.gmtime())}  runs: {', '.join(runs)}\n" if runs else ""
 
 
 def _level(event: str) -> int:

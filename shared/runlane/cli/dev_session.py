@@ -46,7 +46,7 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     with _lane(app) as (variables, made, found), ExitStack() as stack:
-        changed = migrate(settings=found)
+        changed = _migrated(found, made)
         tasks = tuple(load_app(found.app).tasks)
         stack.enter_context(announced(variables, made))
         running = stack.enter_context(_workers(project, variables, found, workers, tick_every))
@@ -55,6 +55,20 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
             if dead := running.replace_dead():
                 console().print(Text(f"{dead} ended; another takes its place", style="yellow"))
             stopping.wait(RESTART_AFTER if dead else 0)
+
+
+def _migrated(found: Settings, made: Collection[str]) -> tuple[str, ...]:
+    try:
+        return migrate(settings=found)
+    except ConfigurationError as error:
+        if error.code != "migration_edited" or "DATABASE_URL" not in made:
+            raise
+        folder = _short(local_folder())
+        raise ConfigurationError(
+            f"{folder} holds the database of another state of this repository ({error.message.partition(' was ')[0]} has changed since); "
+            f"its runs were only tries? then remove it: rm -r {folder}",
+            code=error.code,
+        ) from error
 
 
 @contextmanager
@@ -108,7 +122,8 @@ def _workers(project: Path, variables: Mapping[str, str], found: Settings, count
     command = ["--app", WORKER, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
     command += [part for url in urls for part in ("--queue-url", url)]
     ticking = ["--maintenance", MAINTENANCE, "--tick-every", str(tick_every.total_seconds())]
-    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(project)})
+    told = {"RUNLANE_TELL_RUNS": variables_of_process().get("RUNLANE_TELL_RUNS") or "1"}
+    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(project), **told})
     try:
         yield running
     finally:

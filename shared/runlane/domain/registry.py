@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from runlane.domain.errors import ConfigurationError, ContractError, NotFoundError
+from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
 
 
@@ -34,7 +35,9 @@ class QueueRegistry:
             return self._queues[name]
         except KeyError:
             raise NotFoundError(
-                "queue_not_found", f"no queue {name!r} is registered; there are: {self._listed()}", meta={"queue": name}
+                "queue_not_found",
+                f"no queue {name!r} is registered; there are: {self._listed()}{did_you_mean(name, self._queues)}",
+                meta={"queue": name},
             ) from None
 
     def require(self, queue: Queue) -> Queue:

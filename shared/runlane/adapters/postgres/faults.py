@@ -34,6 +34,9 @@ def translate(error: psycopg.Error) -> RunlaneError:
         return ConflictError("storage_conflict", "the database chose this transaction to give way to another; try again")
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)):
         return ConfigurationError(["the database has no schema of this release: run `runlane migrate`"], code="schema_missing")
+    if isinstance(error, errors.InsufficientPrivilege):
+        fault = f"the database refuses the runtime's role ({str(error).splitlines()[0]}); run `runlane migrate` as the owner of the schema"
+        return ConfigurationError([f"{fault}, with RUNLANE_DATABASE_ROLE naming that role"], code="privilege_missing")
     if isinstance(error, (*_TRANSIENT, psycopg.OperationalError, psycopg.InterfaceError)):
         return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__})")
     return InvariantError("storage_refused", f"the database refused a statement ({state or type(error).__name__})")

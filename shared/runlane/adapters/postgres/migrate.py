@@ -10,6 +10,7 @@ from typing import Literal, LiteralString
 import psycopg
 from psycopg import sql
 
+from runlane.adapters.postgres.privileges import privileges_explained
 from runlane.adapters.postgres.statements import into_schema, quote_schema
 from runlane.domain.errors import ConfigurationError
 
@@ -64,13 +65,15 @@ def _parse(name: str, text: str) -> Migration:
 def migrate(connection: psycopg.Connection, *, schema: str, environment: str, phase: Phase | None = None) -> tuple[str, ...]:
     """Apply what is pending, in one transaction each, and make time partitions; the names applied.
 
-    Raises `ConfigurationError` when an applied migration has another text, or the schema is another environment's.
+    Raises `ConfigurationError`: `migration_edited` when an applied one has another text, `privilege_missing` with the GRANT that
+    the role lacks, or when the schema is another environment's.
     """
-    _prepare(connection, schema)
-    applied = tuple(
-        migration.title for migration in load_migrations() if phase in (None, migration.phase) and _apply(connection, schema, migration)
-    )
-    _claim_schema(connection, schema, environment)
+    with privileges_explained(connection, schema):
+        _prepare(connection, schema)
+        applied = tuple(
+            migration.title for migration in load_migrations() if phase in (None, migration.phase) and _apply(connection, schema, migration)
+        )
+        _claim_schema(connection, schema, environment)
     return applied
 
 
@@ -78,7 +81,7 @@ def grant(connection: psycopg.Connection, *, schema: str, role: str) -> None:
     """Let the runtime's role use the schema: read and write rows, call functions, own nothing. Safe to repeat."""
     names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
     try:
-        with connection.transaction():
+        with privileges_explained(connection, schema), connection.transaction():
             for statement in _GRANTS:
                 connection.execute(sql.SQL(statement).format(**names))
     except psycopg.errors.UndefinedObject as error:
@@ -98,9 +101,11 @@ def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
 def _prepare(connection: psycopg.Connection, schema: str) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, -1)", (_LOCK,))
+        # An owner of the schema need not be one who may create schemas, and IF NOT EXISTS asks for that right even if it exists.
+        if connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None:
+            connection.execute(into_schema("CREATE SCHEMA {schema}", schema).encode())
         connection.execute(
             into_schema(
-                "CREATE SCHEMA IF NOT EXISTS {schema};"
                 "CREATE TABLE IF NOT EXISTS {schema}.migration (number int PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,"
                 " applied_at timestamptz NOT NULL DEFAULT now())",
                 schema,
@@ -116,7 +121,11 @@ def _apply(connection: psycopg.Connection, schema: str, migration: Migration) ->
         ).fetchone()
         if row:
             if row[0] != migration.checksum:
-                raise ConfigurationError(f"migration {migration.title} was applied with another text; applied migrations are never edited")
+                raise ConfigurationError(
+                    f"migration {migration.title} was applied with another text; applied migrations are never edited: "
+                    "restore the file, or begin with a new schema",
+                    code="migration_edited",
+                )
             return False
         connection.execute(into_schema(migration.text, schema).encode())
         connection.execute(
