@@ -95,12 +95,30 @@ def test_a_payload_over_the_limit_is_refused_and_never_cut() -> None:
     assert (caught.value.code, caught.value.meta["limit"]) == ("payload_too_large", MAX_BYTES)
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, None), (3, "3"), ({"a": Order(number=1)}, '{"a":{"number":1,"note":null}}')])
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, None), (3, "3"), ([None], "[null]"), ({"a": Order(number=1)}, '{"a":{"number":1,"note":null}}')]
+)
 def test_a_result_is_stored_as_json(value: Any, text: str | None) -> None:
     assert codec.encode_result(value) == text
 
 
-@pytest.mark.parametrize("value", [math.nan, {"a": "\0"}, object(), "\ud800", [10**5000], {"a": [-(10**4300)]}])
+class Measured(BaseModel):
+    value: float | None = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        Measured(value=math.nan),
+        [{"a": Measured(value=math.inf)}],
+        {"a": "\0"},
+        object(),
+        "\ud800",
+        [10**5000],
+        {"a": [-(10**4300)]},
+    ],
+)
 def test_a_result_that_postgres_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(ContractError) as caught:
         codec.encode_result(value)
