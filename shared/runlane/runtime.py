@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError, RunlaneError
-from runlane.domain.ids import validate_name
+from runlane.domain.ids import RunId, validate_name
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.ports.clock import Clock, SystemClock
@@ -28,6 +28,7 @@ from runlane.services.lane import Lane
 from runlane.services.maintenance import Maintenance, TickReport
 from runlane.services.maintenance.phase import Upkeep
 from runlane.services.new_run import NewRuns
+from runlane.services.next_run import execute_next
 from runlane.services.operate.idempotency_keys import IdempotencyKeys
 from runlane.services.operate.queues import Queues
 from runlane.services.operate.runs import Runs
@@ -128,7 +129,7 @@ class Runlane:
             telemetry=telemetry,
             exit_process=exit_process,
         )
-        self._delivery = Delivery(self._worker, observers)
+        self._observers = observers
         self._trigger = Trigger(NewRuns(self.queue_registry, self.tasks, codec), storage.triggers, publisher, telemetry)
         self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks), clock, telemetry)
         self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
@@ -206,20 +207,37 @@ class Runlane:
         """Send on their way runs that were recorded with `connection=` or `dispatch="deferred"`; the number of wakeups sent."""
         return self._trigger.dispatch(results)
 
-    def deliver(self, messages: Iterable[Record | Mapping[str, Any]], remaining: Remaining | None = None) -> tuple[str, ...]:
+    def execute_delivery(self, message: Record | Mapping[str, Any], remaining: Remaining | None = None) -> None:
+        """Execute one wakeup. Return means: acknowledge it; an error means: leave it, so that it comes again.
+
+        A handler's exception is the run's business and no error here. Raises `ContractError` for what is no wakeup of this
+        environment, `UnavailableError` when storage is out of reach.
+        """
+        raised: list[RunlaneError] = []
+        self._execute([message], remaining, lambda _, error: raised.append(error))
+        if raised:
+            raise raised[0]
+
+    def execute_deliveries(self, messages: Iterable[Record | Mapping[str, Any]], remaining: Remaining | None = None) -> tuple[str, ...]:
         """Execute a batch of wakeups: SQS records as Lambda gets them (`messageId`, `body`), or parsed `Record`s.
 
         `remaining` gives the seconds until the process is stopped; None: never. Returns the ids of messages that failed.
         """
-        records = [message if isinstance(message, Record) else self._parsed(message) for message in messages]
+        return self._execute(messages, remaining)
+
+    def execute_next(self, queues: Collection[Queue | str] | None = None) -> RunId | None:
+        """Execute the oldest dispatched run of these queues (default: all) and nothing after it; None when none is dispatched.
+
+        Raises `UnavailableError` when storage is out of reach, before the run or after it: then it is recovered.
+        """
         try:
-            return self._delivery.deliver(records, remaining)
+            return execute_next(self._worker, self._names(queues))
         finally:
             self._worker.telemetry.flush()
 
     def deliver_sqs(self, event: Mapping[str, Any], remaining: Remaining | None = None) -> dict[str, list[dict[str, str]]]:
         """An SQS event in, Lambda's partial batch response out."""
-        failed = self.deliver(_records(event), remaining)
+        failed = self.execute_deliveries(_records(event), remaining)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
     def tick(self, time_budget: float | None = None, *, remaining: Remaining | None = None) -> dict[str, Any]:
@@ -230,6 +248,16 @@ class Runlane:
         self._drift.look()
         try:
             return _shown(self._maintenance.tick(_tick_budget(time_budget, remaining)))
+        finally:
+            self._worker.telemetry.flush()
+
+    def _execute(
+        self, messages: Iterable[Record | Mapping[str, Any]], remaining: Remaining | None, *observers: FailureObserver
+    ) -> tuple[str, ...]:
+        records = [message if isinstance(message, Record) else self._parsed(message) for message in messages]
+        delivery = Delivery(self._worker, (*self._observers, *observers))
+        try:
+            return delivery.deliver(records, remaining)
         finally:
             self._worker.telemetry.flush()
 

@@ -131,7 +131,7 @@ def test_a_worker_whose_every_place_is_held_by_strays_returns_its_messages() -> 
     first, waiting = claimed("hung.briefly", "1"), claimed("quick", "1")
     outcomes = delivered(bench, first, waiting)
     assert outcomes[waiting.run_id].kind == OutcomeKind.HANDED_BACK
-    assert bench.runlane.deliver(records([claimed("quick", "1")])) == ("m0",)
+    assert bench.runlane.execute_deliveries(records([claimed("quick", "1")])) == ("m0",)
     gate.set()
     eventually(lambda: not bench.runlane._worker.pool.is_clogged)
     run = claimed("quick", "1")

@@ -89,7 +89,7 @@ def records(runs: Sequence[ClaimedRun | RunId]) -> list[Record]:
 
 def delivered(bench: Bench, *runs: ClaimedRun, remaining: Callable[[], float] | None = None) -> dict[RunId, Settlement]:
     bench.deliveries.claims.append(ClaimBatch(runs))
-    assert bench.runlane.deliver(records(runs), remaining) == ()
+    assert bench.runlane.execute_deliveries(records(runs), remaining) == ()
     outcomes: dict[RunId, Settlement] = bench.deliveries.outcomes
     return outcomes
 
@@ -168,20 +168,20 @@ def test_a_misfit_fails_alone_and_observers_cannot_break_the_batch() -> None:
     run = claimed("quick", "1")
     bench.deliveries.claims.append(ClaimBatch((run,)))
     misfit = Record("bad", ContractError("envelope_invalid", "no envelope"))
-    assert bench.runlane.deliver([misfit, Record("good", message(run.run_id))]) == ("bad",)
+    assert bench.runlane.execute_deliveries([misfit, Record("good", message(run.run_id))]) == ("bad",)
     assert seen == [("bad", "no envelope")]
     assert run.run_id in bench.deliveries.outcomes
 
 
 def test_a_claim_that_fails_fails_its_records(bench: Bench) -> None:
     bench.deliveries.claims.append(UnavailableError("storage_unavailable", "gone"))
-    assert bench.runlane.deliver(records([run_id(), run_id()])) == ("m0", "m1")
+    assert bench.runlane.execute_deliveries(records([run_id(), run_id()])) == ("m0", "m1")
 
 
 def test_refusals_are_acknowledged(bench: Bench) -> None:
     one = run_id()
     bench.deliveries.claims.append(ClaimBatch(refusals=(Refusal(one, "terminal"),)))
-    assert bench.runlane.deliver(records([one])) == ()
+    assert bench.runlane.execute_deliveries(records([one])) == ()
     assert not bench.transport.published
 
 
@@ -189,7 +189,7 @@ def test_a_wakeup_that_comes_a_moment_early_is_held_until_its_run_is_due(bench: 
     run = claimed("quick", "1")
     bench.deliveries.claims += [ClaimBatch(refusals=(Refusal(run.run_id, "not_due", timedelta(milliseconds=60)),)), ClaimBatch((run,))]
     began = monotonic()
-    assert bench.runlane.deliver(records([run]), lambda: 60) == ()
+    assert bench.runlane.execute_deliveries(records([run]), lambda: 60) == ()
     assert monotonic() - began >= 0.06
     assert bench.deliveries.outcomes[run.run_id].kind == OutcomeKind.SUCCEEDED
 
@@ -198,7 +198,7 @@ def test_a_wakeup_that_comes_much_too_early_is_sent_again_with_a_delay(bench: Be
     one, two = run_id(), run_id()
     refusals = (Refusal(one, "not_due", timedelta(seconds=40)), Refusal(two, "not_due", timedelta(hours=1)))
     bench.deliveries.claims.append(ClaimBatch(refusals=refusals))
-    assert bench.runlane.deliver(records([one, two])) == ()
+    assert bench.runlane.execute_deliveries(records([one, two])) == ()
     assert [(sent.run_id, sent.delay, sent.hint) for sent in bench.transport.published] == [(one, timedelta(seconds=40), True)]
 
 
@@ -206,7 +206,7 @@ def test_an_expired_lease_is_recovered_in_place(bench: Bench) -> None:
     lease = ExpiredLease(run_id(), "old", "quick", "main", 1, 0, 3, cancellation_requested=False)
     last = ExpiredLease(run_id(), "old", "gone", "main", 3, 2, 3, cancellation_requested=False)
     bench.deliveries.claims.append(ClaimBatch(expired=(lease, last)))
-    bench.runlane.deliver(records([lease.run_id, last.run_id]))
+    bench.runlane.execute_deliveries(records([lease.run_id, last.run_id]))
     outcomes = bench.deliveries.outcomes
     assert [(outcomes[one.run_id].kind, outcomes[one.run_id].final) for one in (lease, last)] == [
         ("lease_expired", False),
@@ -341,7 +341,7 @@ def test_one_settlement_that_storage_chokes_on_fails_alone(bench: Bench) -> None
 
     bench.deliveries.on_settle = settle
     bench.deliveries.claims.append(ClaimBatch((good, bad)))
-    assert bench.runlane.deliver(records([good, bad])) == ("m1",)
+    assert bench.runlane.execute_deliveries(records([good, bad])) == ("m1",)
     assert good.run_id in bench.deliveries.outcomes
 
 

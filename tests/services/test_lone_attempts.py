@@ -76,7 +76,7 @@ def test_a_settlement_that_ends_its_thread_fails_the_delivery() -> None:
     run = claimed("quick", "1")
     bench.deliveries.claims.append(ClaimBatch((run,)))
     with pytest.raises(KeyboardInterrupt):
-        bench.runlane.deliver(records([run]))
+        bench.runlane.execute_deliveries(records([run]))
 
 
 def test_a_series_notices_a_deadline_that_is_sooner_than_what_it_waited_for() -> None:
@@ -111,6 +111,6 @@ def test_a_series_claims_what_becomes_due_meanwhile() -> None:
         ClaimBatch((early,)),
     ]
     bench.deliveries.oldest += [ClaimBatch((claimed("steady", "1"),)) for _ in range(20)]
-    assert bench.runlane.deliver(records([first, early])) == ()
+    assert bench.runlane.execute_deliveries(records([first, early])) == ()
     order = [one.run_id for group in bench.deliveries.settled for one in group]
     assert order.index(early.run_id) < 15

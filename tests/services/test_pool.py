@@ -60,7 +60,7 @@ def test_every_attempt_is_settled_once(concurrency: int) -> None:
 
     def deliver(delivery: list[list[ClaimedRun]]) -> None:
         for batch in delivery:
-            found = bench.runlane.deliver(records(batch), lambda: 60)
+            found = bench.runlane.execute_deliveries(records(batch), lambda: 60)
             with lock:
                 failed.extend(found)
 

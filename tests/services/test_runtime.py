@@ -73,7 +73,7 @@ def test_raw_messages_are_parsed_by_the_lane_and_misfits_are_returned() -> None:
 
 def test_raw_messages_without_a_parser_are_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError):
-        Bench().runlane.deliver([{"messageId": "a", "body": ""}])
+        Bench().runlane.execute_deliveries([{"messageId": "a", "body": ""}])
 
 
 def test_drift_is_reported_once() -> None:
@@ -113,4 +113,4 @@ def test_what_is_no_sqs_event_is_the_callers_error(event: Any) -> None:
 
 def test_a_record_without_a_body_fails_alone() -> None:
     runtime = Runlane(lane=Lane(FakeStorage(), FakeTransport(), parse_wakeup), queues=[main], tasks=[ship])
-    assert runtime.deliver([{"messageId": "a"}]) == ("a",)
+    assert runtime.execute_deliveries([{"messageId": "a"}]) == ("a",)

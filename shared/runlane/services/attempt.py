@@ -29,6 +29,9 @@ returns an awaitable, so a middleware that wraps those is itself `async def`, or
 DEFAULT_RETRY = Retry()
 NEVER_FITS_DELAY = timedelta(seconds=30)
 
+STOPPING = "worker_stopping"
+"""The reason of a release that a stop of the worker brought about."""
+
 
 class Starter(Protocol):
     """Who started an attempt, gave it its time, and is told of its end."""
@@ -41,7 +44,7 @@ class Starter(Protocol):
 
 
 class Attempt:
-    """A claim in this process. `deadline` is None until it starts; `settlement` is None until it has ended."""
+    """A claim in this process. `ends_at` is None until it starts; `settlement` is None until it has ended."""
 
     __slots__ = (
         "batch",
@@ -50,7 +53,7 @@ class Attempt:
         "claimed_at",
         "clock",
         "coroutine",
-        "deadline",
+        "ends_at",
         "interrupted",
         "is_stray",
         "lease_lost",
@@ -69,7 +72,8 @@ class Attempt:
         self.claimed_at = claimed_at
         self.max_duration = None if limit is None else limit.total_seconds()
         self.started_at = claimed_at
-        self.deadline: float | None = None
+        self.ends_at: float | None = None
+        """The deadline that it was started with."""
         self.settlement: Settlement | None = None
         self.coroutine: AsyncTask[None] | None = None
         self.cancellation_requested = False
@@ -77,11 +81,26 @@ class Attempt:
         self.interrupted = False
         self.is_stray = False
 
+    @property
+    def deadline(self) -> float | None:
+        """When it must have ended, by the process's clock; None until it starts. A stop brings it forward."""
+        return None if self.ends_at is None else min(self.ends_at, self.batch.budget.end)
+
     def remaining(self) -> float:
         return 0.0 if self.deadline is None else max(0.0, self.deadline - self.clock.monotonic())
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its time is up because the worker is being stopped, which is no fault of its own."""
+        budget = self.batch.budget
+        return budget.is_stopping and self.ends_at is not None and self.ends_at > budget.end
+
+    def out_of_time(self) -> AttemptEnd:
+        """How it ends when its time is up."""
+        return Released(ZERO, STOPPING) if self.is_stopped else self.timed_out()
+
     def timed_out(self) -> TimedOut:
-        return TimedOut(timedelta(seconds=max(0.0, (self.deadline or self.started_at) - self.started_at)))
+        return TimedOut(timedelta(seconds=max(0.0, (self.ends_at or self.started_at) - self.started_at)))
 
 
 class Pipeline:
@@ -148,7 +167,7 @@ class Pipeline:
             self.conclude(attempt, NotStarted(ZERO, "out_of_time") if budget.could_fit(attempt.max_duration) else _never_fits(attempt))
             return False
         attempt.started_at = now
-        attempt.deadline = budget.deadline(attempt.max_duration, now)
+        attempt.ends_at = budget.deadline(attempt.max_duration, now)
         return True
 
     def _perform(self, attempt: Attempt) -> Any:
@@ -172,7 +191,7 @@ class Pipeline:
 
 def _ended_by(attempt: Attempt, error: BaseException) -> AttemptEnd:
     if isinstance(error, OutOfTime) or (isinstance(error, CancelledError) and attempt.interrupted):
-        return attempt.timed_out()
+        return attempt.out_of_time()
     if isinstance(error, Cancelled) and attempt.cancellation_requested:
         return Released(ZERO, "cancelled")
     return Raised(_without_own_frames(error))

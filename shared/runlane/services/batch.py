@@ -7,7 +7,7 @@ cost more than a quick attempt. `_turn` is held by whichever thread claims or se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from threading import Lock, Thread
 
@@ -19,6 +19,7 @@ from runlane.services.attempt import Attempt
 from runlane.services.budget import TimeBudget
 from runlane.services.early import LONGEST, EarlyWakeups
 from runlane.services.finished import FinishedAttempts
+from runlane.services.intake import Intake, NoIntake
 from runlane.services.overtime import Overtime, settle_stray
 from runlane.services.recovery import recover
 from runlane.services.settle import NextClaim
@@ -28,9 +29,22 @@ from runlane.services.worker import Worker
 UNKNOWN_DELAY = timedelta(seconds=30)
 LONGEST_HINT = timedelta(minutes=15)
 
+Delivered = Callable[[Collection[RunId]], None]
+"""Told of runs whose wakeups have done what they came for, as soon as they have; must not raise."""
+
 
 class Batch:
-    def __init__(self, worker: Worker, budget: TimeBudget, queues_by_run: dict[RunId, str]) -> None:
+    """`intake` keeps the delivery going beyond its wakeups, for as long as it is open."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        budget: TimeBudget,
+        queues_by_run: dict[RunId, str],
+        *,
+        intake: Intake | None = None,
+        delivered: Delivered | None = None,
+    ) -> None:
         self.budget = budget
         self.failed: set[RunId] = set()
         """Runs whose wakeups met trouble with the infrastructure."""
@@ -39,7 +53,9 @@ class Batch:
         self._open: dict[RunId, Attempt] = {}
         self._finished = FinishedAttempts()
         self._early = EarlyWakeups()
-        self._watch = Watch(worker, budget, self._open, self._finished, self._early)
+        self._intake = intake or NoIntake()
+        self._delivered = delivered
+        self._watch = Watch(worker, budget, self._open, self._finished, self._early, self._intake)
         self._overtime = Overtime(worker, budget, self._open)
         self._is_closing = False
         self._turn = Lock()
@@ -48,14 +64,19 @@ class Batch:
 
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
-        with self._turn:
-            self._claim(list(self._queues_by_run))
-            self._publish()
-            is_done = not (self._open or self._early)
-        while not is_done:
-            self._watch.wait()
+        with self.budget.waking(self.look):
             with self._turn:
-                is_done = self._go_on()
+                if self._queues_by_run:
+                    self._claim(list(self._queues_by_run))
+                is_done = self._end_turn()
+            while not is_done:
+                self._watch.wait()
+                with self._turn:
+                    is_done = self._go_on()
+
+    def look(self) -> None:
+        """Called from any thread: there may be something to take in, or less time than before."""
+        self._finished.call()
 
     def finish(self, attempt: Attempt) -> None:
         """Called by the thread that ran it."""
@@ -76,8 +97,13 @@ class Batch:
         self._settle(self._finished.take())
         self._claim_early()
         is_left = self._watch_time()
+        return self._end_turn() or is_left
+
+    def _end_turn(self) -> bool:
+        """Take in what there is room for, and publish; True when nothing is left to wait for."""
+        self._take_in()
         self._publish()
-        return is_left or not (self._open or self._early)
+        return not (self._open or self._early or self._intake.is_open)
 
     def _settle_alone(self, attempt: Attempt) -> None:
         """Settle the only open attempt on its own thread, which takes up what is claimed with it when this has returned."""
@@ -101,6 +127,12 @@ class Batch:
             self._worker.telemetry.emit("claim.failed", count=len(run_ids), error=repr(error))
         else:
             self._accept(batch, claimed_at)
+            self._tell_delivered([run_id for run_id in run_ids if run_id not in self._open and not self._early.holds(run_id)])
+
+    def _take_in(self) -> None:
+        now = self._worker.clock.monotonic()
+        if self._intake.is_open and self._intake.next_at <= now and (room := self._worker.room) > 0 and self._may_go_on(now):
+            self._accept(self._intake.take(room), now)
 
     def _claim_early(self) -> None:
         if self._early and (due := self._early.pop_due(self._worker.clock.monotonic())):
@@ -149,15 +181,19 @@ class Batch:
         if not attempts:
             return
         # Going on after a hand-back would take the same run again, as it is the oldest.
-        self._is_closing = self._is_closing or any(_is_handed_back(attempt) for attempt in attempts)
+        self._is_closing = self._is_closing or (not self._intake.is_open and any(_is_handed_back(attempt) for attempt in attempts))
         began_at = self._worker.clock.monotonic()
         settlements = [attempt.settlement for attempt in attempts if attempt.settlement is not None]
-        report = self._worker.settler.write(settlements, self._next_claim(len(attempts), began_at))
+        then = self._next_claim(len(attempts), began_at)
+        report = self._worker.settler.write(settlements, then)
         self.failed.update(report.unsettled)
         self._forget(attempts)
         if report.claimed is not None:
             self._accept(report.claimed, began_at)
+        if then is not None and (report.claimed is None or len(report.claimed.claims) < then.limit):
+            self._intake.rest(began_at)
         self._unpublished += report.wakeups
+        self._tell_delivered([attempt.claim.run_id for attempt in attempts])
 
     def _publish(self) -> None:
         wakeups, self._unpublished = self._unpublished, []
@@ -165,19 +201,24 @@ class Batch:
 
     def _next_claim(self, freed: int, now: float) -> NextClaim | None:
         settings = self._worker.settings
-        room = settings.concurrency - len(self._open) + freed
-        if room <= 0 or not self._may_go_on(now):
+        room = self._worker.room + freed
+        may_continue = now < self.budget.started_at + settings.continue_inline_for
+        if room <= 0 or not may_continue or not self._may_go_on(now):
             return None
         return NextClaim(settings.queues, room, settings.lease_for, settings.name)
 
     def _may_go_on(self, now: float) -> bool:
         return (
             not self._is_closing
-            and now < self.budget.started_at + self._worker.settings.continue_inline_for
             and self.budget.fits(None, now)
-            and not any(attempt.interrupted for attempt in self._open.values())
+            and (self._intake.is_open or not any(attempt.interrupted for attempt in self._open.values()))
             and not self._worker.pool.is_clogged
         )
+
+    def _tell_delivered(self, run_ids: Collection[RunId]) -> None:
+        """Of the wakeups' runs that have ended or will not start, and whose trouble was not the infrastructure's."""
+        if self._delivered is not None:
+            self._delivered([run_id for run_id in run_ids if run_id in self._queues_by_run and run_id not in self.failed])
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         self._worker.heartbeat.drop(attempts)
@@ -194,8 +235,15 @@ class Batch:
         now = self._worker.clock.monotonic()
         self._keep_leases(now)
         self._overtime.interrupt(now)
+        if self._intake.is_open:
+            # What hangs must not keep the others from going on.
+            if hung := self._overtime.hung(now, alone=True):
+                self._leave_to_themselves(hung)
+            if self._worker.pool.is_clogged:
+                self._hand_back()
+            return False
         hung = self._overtime.hung(now)
-        if now >= self.budget.end or self._worker.pool.is_clogged or hung:
+        if now >= self.budget.end or self.budget.is_stopping or self._worker.pool.is_clogged or hung:
             self._hand_back()
         # Whatever else is still open or held is waited for first.
         return len(hung) == len(self._open) > 0 and not self._early and self._leave(hung)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
 
 from runlane.ports.clock import Clock
+from runlane.services.stop import Stop
 
 Remaining = Callable[[], float]
 """Seconds until the process is stopped from outside."""
@@ -20,16 +22,30 @@ class TimeBudget:
     """One delivery's time, in seconds of the process's clock.
 
     Handlers must have ended at `end`, a margin before the process is stopped; the margin is for settling. It is never
-    more than a quarter of the time given, so that short time-outs leave room for work. Without `remaining` nothing ends.
+    more than a quarter of the time given, so that short time-outs leave room for work. Without `remaining` nothing ends
+    but by `stop`, after which nothing new fits.
     """
 
-    __slots__ = ("end", "margin", "started_at")
+    __slots__ = ("_end", "_margin", "_stop", "started_at")
 
-    def __init__(self, clock: Clock, remaining: Remaining | None, margin: float) -> None:
+    def __init__(self, clock: Clock, remaining: Remaining | None, margin: float, stop: Stop | None = None) -> None:
         given = inf if remaining is None else max(0.0, remaining())
         self.started_at = clock.monotonic()
-        self.margin = min(margin, given * LARGEST_MARGIN_SHARE)
-        self.end = self.started_at + given - self.margin
+        self._margin = min(margin, given * LARGEST_MARGIN_SHARE)
+        self._end = self.started_at + given - self._margin
+        self._stop = stop or Stop(clock)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_asked
+
+    @property
+    def margin(self) -> float:
+        return min(self._margin, self._stop.grace * LARGEST_MARGIN_SHARE)
+
+    @property
+    def end(self) -> float:
+        return min(self._end, self._stop.ends_at - self.margin)
 
     @property
     def grace(self) -> float:
@@ -38,11 +54,19 @@ class TimeBudget:
 
     def fits(self, duration: float | None, now: float) -> bool:
         """Whether an attempt of this length, or else of the margin's, can still be started."""
-        return now + (self.margin if duration is None else duration) <= self.end
+        return not self.is_stopping and self._fits(duration, now)
 
     def could_fit(self, duration: float | None) -> bool:
         """Whether it would have fitted at the start."""
-        return self.fits(duration, self.started_at)
+        return self._fits(duration, self.started_at)
 
     def deadline(self, duration: float | None, now: float) -> float:
-        return self.end if duration is None else min(self.end, now + duration)
+        """Of an attempt that starts now; a stop may bring it forward."""
+        return self._end if duration is None else min(self._end, now + duration)
+
+    def waking(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        """`wake` is called when `end` moves."""
+        return self._stop.waking(wake)
+
+    def _fits(self, duration: float | None, now: float) -> bool:
+        return now + (self._margin if duration is None else duration) <= self._end

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runlane.domain.errors import RunlaneError, UnavailableError
 from runlane.domain.ids import RunId
 from runlane.ports.transport import DeliveryMessage
 from runlane.services.batch import Batch
 from runlane.services.budget import Remaining, TimeBudget
+from runlane.services.stop import Stop
 from runlane.services.worker import Worker
 
 
@@ -21,6 +23,9 @@ class Record:
     wakeup: DeliveryMessage | RunlaneError
 
 
+Acknowledge = Callable[[Sequence[str]], None]
+"""Called with the ids of messages that have done what they came for; must not raise."""
+
 FailureObserver = Callable[[str, RunlaneError], None]
 """Called with a message id and the reason when a message is returned to the transport; what it raises is reported and ignored."""
 
@@ -28,30 +33,37 @@ FailureObserver = Callable[[str, RunlaneError], None]
 class Delivery:
     """SPEC section 6 for standard queues. Safe to call from several threads; attempts share the process's pool."""
 
-    def __init__(self, worker: Worker, observers: Sequence[FailureObserver] = ()) -> None:
+    def __init__(self, worker: Worker, observers: Sequence[FailureObserver] = (), stop: Stop | None = None) -> None:
         self._worker = worker
         self._observers = tuple(observers)
+        self._stop = stop
 
-    def deliver(self, records: Sequence[Record], remaining: Remaining | None = None) -> tuple[str, ...]:
+    def deliver(
+        self, records: Sequence[Record], remaining: Remaining | None = None, delivered: Acknowledge | None = None
+    ) -> tuple[str, ...]:
         """Deliver a batch; the ids of the messages that failed, in order. Everything else is acknowledged.
 
-        `remaining` gives the seconds until the process is stopped from outside; None: nothing stops it.
+        `remaining` gives the seconds until the process is stopped from outside; None: nothing stops it. `delivered` is
+        told of messages that are acknowledged before the others have ended.
         """
         failures = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, RunlaneError)}
         wakeups = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, DeliveryMessage)}
         if wakeups:
-            failures.update(self._executed(wakeups, remaining))
+            failures.update(self._executed(wakeups, remaining, delivered))
         for message_id, error in failures.items():
             self._tell(message_id, error)
         return tuple(record.message_id for record in records if record.message_id in failures)
 
-    def _executed(self, wakeups: dict[str, DeliveryMessage], remaining: Remaining | None) -> dict[str, RunlaneError]:
-        if self._worker.pool.is_clogged:
-            return dict.fromkeys(
-                wakeups, UnavailableError("worker_stuck", "worker: every place is held by an attempt that ignores its deadline")
-            )
+    def _executed(
+        self, wakeups: dict[str, DeliveryMessage], remaining: Remaining | None, delivered: Acknowledge | None
+    ) -> dict[str, RunlaneError]:
+        try:
+            self._worker.require_unclogged()
+        except UnavailableError as error:
+            return dict.fromkeys(wakeups, error)
         queues: dict[RunId, str] = {wakeup.run_id: wakeup.queue for wakeup in wakeups.values()}
-        batch = Batch(self._worker, TimeBudget(self._worker.clock, remaining, self._worker.settings.deadline_margin), queues)
+        budget = TimeBudget(self._worker.clock, remaining, self._worker.settings.deadline_margin, self._stop)
+        batch = Batch(self._worker, budget, queues, delivered=delivered and partial(_tell_delivered, wakeups, delivered))
         batch.run()
         if not batch.failed:
             return {}
@@ -65,3 +77,8 @@ class Delivery:
                 observer(message_id, error)
             except Exception as failure:  # An observer must not break the batch.
                 self._worker.telemetry.emit("observer.failed", error=repr(failure))
+
+
+def _tell_delivered(wakeups: Mapping[str, DeliveryMessage], acknowledge: Acknowledge, run_ids: Collection[RunId]) -> None:
+    if done := [message_id for message_id, wakeup in wakeups.items() if wakeup.run_id in run_ids]:
+        acknowledge(done)

@@ -22,6 +22,9 @@ class EarlyWakeups:
     def __bool__(self) -> bool:
         return bool(self._held)
 
+    def holds(self, run_id: RunId) -> bool:
+        return any(held == run_id for _, held in self._held)
+
     @property
     def next_at(self) -> float:
         """When the first one is due, on the process's clock; infinite when none is held."""

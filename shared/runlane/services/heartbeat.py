@@ -44,6 +44,14 @@ class Heartbeat:
     def holds(self, run_id: RunId) -> bool:
         return run_id in self._held
 
+    @property
+    def held(self) -> tuple[Attempt, ...]:
+        """What the process has under a lease, in all its deliveries."""
+        return tuple(self._held.values())
+
+    def count(self) -> int:
+        return len(self._held)
+
     def ensure_beating(self) -> None:
         """Start the thread unless it runs; it ends by itself when no lease is held."""
         with self._lock:

@@ -28,11 +28,11 @@ class Overtime:
             if attempt.deadline is not None and now >= attempt.deadline and not attempt.interrupted:
                 self._worker.pool.interrupt(attempt)
 
-    def hung(self, now: float) -> list[Attempt]:
-        """The attempts under way, if each has ignored its deadline for the whole grace."""
+    def hung(self, now: float, *, alone: bool = False) -> list[Attempt]:
+        """The attempts under way, if each has ignored its deadline for the whole grace; alone: those that have, whatever others do."""
         started = [attempt for attempt in self._attempts.values() if attempt.deadline is not None and attempt.settlement is None]
-        is_hung = all(attempt.interrupted and now >= (attempt.deadline or 0.0) + self._budget.grace for attempt in started)
-        return started if is_hung else []
+        hung = [attempt for attempt in started if attempt.interrupted and now >= (attempt.deadline or 0.0) + self._budget.grace]
+        return hung if alone or len(hung) == len(started) else []
 
     def settle_last(self, hung: Sequence[Attempt]) -> None:
         """The process's last transaction, as timed out. It gets a grace at most, and no retry is due before the process has ended."""
@@ -53,8 +53,12 @@ class Overtime:
 
 
 def settle_stray(worker: Worker, attempt: Attempt) -> None:
-    """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back."""
-    worker.settler.settle([worker.pipeline.decide(attempt, attempt.timed_out())])
+    """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back.
+
+    What it returned counts if it was only the worker's stop that did not wait for it.
+    """
+    settlement = attempt.settlement if attempt.is_stopped else None
+    worker.settler.settle([settlement or worker.pipeline.decide(attempt, attempt.timed_out())])
     worker.heartbeat.drop([attempt])
     worker.pool.count_strays(-1)
 

@@ -10,6 +10,7 @@ from runlane.services.attempt import Attempt
 from runlane.services.budget import TimeBudget
 from runlane.services.early import EarlyWakeups
 from runlane.services.finished import FinishedAttempts
+from runlane.services.intake import Intake
 from runlane.services.worker import Worker
 
 RAMP = 0.001
@@ -25,7 +26,13 @@ class Watch:
     """`attempts` are the delivery's open ones; it changes them, this only looks."""
 
     def __init__(
-        self, worker: Worker, budget: TimeBudget, attempts: Mapping[RunId, Attempt], finished: FinishedAttempts, early: EarlyWakeups
+        self,
+        worker: Worker,
+        budget: TimeBudget,
+        attempts: Mapping[RunId, Attempt],
+        finished: FinishedAttempts,
+        early: EarlyWakeups,
+        intake: Intake,
     ) -> None:
         self.has_news = False
         """Attempts were submitted since the last wait."""
@@ -34,6 +41,7 @@ class Watch:
         self._attempts = attempts
         self._finished = finished
         self._early = early
+        self._intake = intake
         self._wakes_at = inf
 
     def wait(self) -> None:
@@ -51,7 +59,7 @@ class Watch:
         """Whether something may be due before the wait, under way on another thread, ends by itself."""
         now = self._worker.clock.monotonic()
         deadlines = [now + attempt.max_duration for attempt in self._attempts.values() if attempt.max_duration is not None]
-        return min([self._early.next_at, *deadlines]) < self._wakes_at
+        return min([self._early.next_at, self._looks_at(), *deadlines]) < self._wakes_at
 
     def _ramp_up(self) -> None:
         """Call more threads, twice as many each time, while attempts wait and those under way do not get through quickly."""
@@ -68,10 +76,14 @@ class Watch:
         """Seconds until the next thing that is not the end of an attempt."""
         self._wakes_at = inf  # What is claimed while the attempts are looked at may not be among them.
         now = self._worker.clock.monotonic()
-        moments = [now + self._worker.heartbeat.interval, self._early.next_at]
+        moments = [now + self._worker.heartbeat.interval, self._early.next_at, self._looks_at()]
         moments += [self._moment(attempt, now) for attempt in list(self._attempts.values())]
         self._wakes_at = min(moments)
         return max(0.0, self._wakes_at - now)
+
+    def _looks_at(self) -> float:
+        """When to take in more."""
+        return self._intake.next_at if self._worker.room > 0 else inf
 
     def _moment(self, attempt: Attempt, now: float) -> float:
         """When to look at an attempt again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from runlane.domain.errors import UnavailableError
 from runlane.ports.clock import Clock
 from runlane.ports.stores import DeliveryStore
 from runlane.ports.telemetry import Telemetry
@@ -50,6 +51,16 @@ class Worker:
     clock: Clock
     telemetry: Telemetry
     exit_process: ExitProcess | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more attempts the process may take on, over all its deliveries."""
+        return self.settings.concurrency - self.heartbeat.count()
+
+    def require_unclogged(self) -> None:
+        """Raise `UnavailableError` `worker_stuck` when nothing could start."""
+        if self.pool.is_clogged:
+            raise UnavailableError("worker_stuck", "worker: every place is held by an attempt that ignores its deadline")
 
     def close(self) -> None:
         self.pool.close()
