@@ -2,6 +2,10 @@
 -- Lock order of every transaction, queue by queue in id order: rows of timer and inbox; queue row (only with total_limit);
 -- partitions by id; dispatch and lease rows by run id; tenants by id; then others with SKIP LOCKED only. Counters never wait.
 
+-- No statistics may turn a loop round, since hash and merge joins are off (0008) and a loop that is turned round is quadratic. So a row
+-- is looked up by LATERAL (... OFFSET 0) or a subquery, which is planned apart, after what it refers to. What is written is found by
+-- = ANY (ARRAY[x.id]): for = x.id the planner may walk the index from end to end and x once for each entry, for this it cannot.
+
 -- A time-ordered id (UUIDv7): 48 bits of milliseconds, 12 bits of sub-millisecond plus place in the batch, 62 random bits.
 CREATE FUNCTION {schema}.new_run_id_v1(p_at timestamptz, p_ord int) RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
@@ -51,28 +55,33 @@ BEGIN
         RETURN p_runs;
     END IF;
     INSERT INTO {schema}.tenant (queue_id, name)
-    SELECT DISTINCT p_queue_id, r.tenant FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
-    -- Not IS NOT NULL: that lets a plan walk the partial index over tenants for every run.
-    WHERE m.partition_id IS NULL AND coalesce(r.tenant, '') <> ''
-      AND NOT EXISTS (SELECT 1 FROM {schema}.tenant t WHERE t.queue_id = p_queue_id AND t.name = r.tenant)
+    SELECT DISTINCT p_queue_id, r.tenant
+    FROM unnest(p_runs) m CROSS JOIN LATERAL (SELECT x.tenant FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r
+    WHERE m.partition_id IS NULL AND r.tenant <> ''
+      AND NOT EXISTS (SELECT 1 FROM {schema}.tenant t WHERE t.queue_id = p_queue_id AND t.name = r.tenant OFFSET 0)
     ORDER BY 2
     ON CONFLICT DO NOTHING;
     INSERT INTO {schema}.partition (queue_id, tenant_id, tenant, concurrency_key, tenant_paused_at, weight)
-    SELECT DISTINCT p_queue_id, t.tenant_id, r.tenant, r.concurrency_key, t.paused_at,
+    SELECT p_queue_id, t.tenant_id, r.tenant, r.concurrency_key, t.paused_at,
            coalesce((SELECT k.weight FROM {schema}.tenant k WHERE r.tenant IS NULL AND k.queue_id = p_queue_id AND k.name = r.concurrency_key), 1)
-    FROM unnest(p_runs) m JOIN {schema}.run r ON r.run_id = m.run_id
-    LEFT JOIN {schema}.tenant t ON t.queue_id = p_queue_id AND t.name = r.tenant
-    WHERE m.partition_id IS NULL
-      AND NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = p_queue_id
-          AND coalesce(p.tenant, '') = coalesce(r.tenant, '') AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, ''))
+    FROM (SELECT DISTINCT x.tenant, x.concurrency_key
+          FROM unnest(p_runs) m
+          CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) x
+          WHERE m.partition_id IS NULL) r
+    LEFT JOIN LATERAL (
+        SELECT x.tenant_id, x.paused_at FROM {schema}.tenant x WHERE x.queue_id = p_queue_id AND x.name = r.tenant OFFSET 0) t ON true
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = p_queue_id AND coalesce(p.tenant, '') = coalesce(r.tenant, '')
+                      AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, '') OFFSET 0)
     ORDER BY 3, 4
     ON CONFLICT DO NOTHING;
-    SELECT array_agg((m.run_id, coalesce(m.partition_id, p.partition_id), m.due_at, m.priority, m.status, m.attempt, m.failures,
-                      m.seq, m.expiries)::{schema}.motion)
+    SELECT array_agg((m.run_id, coalesce(m.partition_id, (
+                          SELECT p.partition_id FROM {schema}.partition p WHERE p.queue_id = p_queue_id
+                          AND coalesce(p.tenant, '') = coalesce(r.tenant, '')
+                          AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, ''))),
+                      m.due_at, m.priority, m.status, m.attempt, m.failures, m.seq, m.expiries)::{schema}.motion)
     INTO v_runs
-    FROM unnest(p_runs) m LEFT JOIN {schema}.run r ON m.partition_id IS NULL AND r.run_id = m.run_id
-    LEFT JOIN {schema}.partition p ON p.queue_id = p_queue_id AND m.partition_id IS NULL
-         AND coalesce(p.tenant, '') = coalesce(r.tenant, '') AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, '');
+    FROM unnest(p_runs) m LEFT JOIN LATERAL (
+        SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE m.partition_id IS NULL AND x.run_id = m.run_id OFFSET 0) r ON true;
     RETURN v_runs;
 END $$;
 
@@ -95,7 +104,7 @@ BEGIN
     SET waiting = p.waiting + x.n, head = CASE WHEN p.waiting = 0 THEN x.head ELSE least(p.head, x.head) END
     FROM (SELECT m.partition_id, count(*) AS n, min(m.due_at - make_interval(secs => m.priority)) AS head
           FROM unnest(p_runs) m GROUP BY 1) x
-    WHERE p.partition_id = x.partition_id;
+    WHERE p.partition_id = ANY (ARRAY[x.partition_id]);
     UPDATE {schema}.queue_counter SET waiting = waiting + cardinality(p_runs)
     WHERE queue_id = p_queue_id AND shard = v_shard;
 END $$;
@@ -109,13 +118,13 @@ BEGIN
     WITH d AS (
         DELETE FROM {schema}.inbox i USING (
             SELECT run_id FROM {schema}.inbox WHERE queue_id = p_queue_id ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-        WHERE i.run_id = x.run_id RETURNING i.run_id)
+        WHERE i.run_id = ANY (ARRAY[x.run_id]) RETURNING i.run_id)
     SELECT array_agg(run_id) INTO v_ids FROM d;
     IF v_ids IS NULL THEN
         RETURN NULL;
     END IF;
     SELECT array_agg((r.run_id, NULL, r.run_at, r.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
-    FROM unnest(v_ids) i(run_id) JOIN {schema}.run r ON r.run_id = i.run_id;
+    FROM unnest(v_ids) i(id) CROSS JOIN LATERAL (SELECT x.run_id, x.run_at, x.priority FROM {schema}.run x WHERE x.run_id = i.id OFFSET 0) r;
     RETURN v_runs;
 END $$;
 
@@ -144,11 +153,13 @@ BEGIN
             SELECT x.partition_id, x.score, x.run_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
                    u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY x.score, x.run_id) - 1) AS rank
             FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
-            JOIN {schema}.partition p ON p.partition_id = u.partition_id
+            CROSS JOIN LATERAL (
+                SELECT p.tenant, p.concurrency_key, p.slot_seq, p.occupied, p.head
+                FROM {schema}.partition p WHERE p.partition_id = u.partition_id OFFSET 0) p
             CROSS JOIN LATERAL (
                 SELECT * FROM {schema}.waiting x WHERE x.partition_id = u.partition_id AND x.score >= p.head
                 ORDER BY x.score, x.run_id LIMIT u.n) x) x
-        WHERE w.partition_id = x.partition_id AND w.score = x.score AND w.run_id = x.run_id
+        WHERE w.run_id = ANY (ARRAY[x.run_id])
         RETURNING w.*, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.rank),
     numbered AS MATERIALIZED (
         SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
@@ -178,7 +189,7 @@ BEGIN
                          WHEN p.occupied + x.n >= q.concurrency_limit THEN 'b' ELSE 'r' END
         FROM (SELECT partition_id, count(*)::int AS n, max(score) AS head,
                      max(base_vt) AS vt FROM numbered GROUP BY 1) x
-        WHERE p.partition_id = x.partition_id)
+        WHERE p.partition_id = ANY (ARRAY[x.partition_id]))
     SELECT 'wakeup', place::int, run_id, NULL::text, q.name, tenant, concurrency_key, due_at, NULL::interval, NULL::json
     FROM numbered ORDER BY place;
     GET DIAGNOSTICS v_taken = ROW_COUNT;
@@ -186,7 +197,7 @@ BEGIN
         -- A count that promised more than there is would be a bug; the rows are the truth, so that it cannot last.
         UPDATE {schema}.partition p SET waiting = x.n, head = '-infinity', state = CASE WHEN x.n = 0 THEN 'e' ELSE p.state END
         FROM (SELECT i.id, (SELECT count(*) FROM {schema}.waiting w WHERE w.partition_id = i.id) AS n FROM unnest(p_ids) i(id)) x
-        WHERE p.partition_id = x.id AND p.waiting <> x.n;
+        WHERE p.partition_id = ANY (ARRAY[x.id]) AND p.waiting <> x.n;
     END IF;
     UPDATE {schema}.queue_counter SET waiting = waiting - v_taken, dispatched = dispatched + v_taken,
            vt = greatest(vt, p_served)
@@ -252,7 +263,8 @@ BEGIN
                 FROM chosen GROUP BY tenant_id, partition_id, vt, rank, chosen.gap),
             charged AS (
                 UPDATE {schema}.tenant t SET vt = t.vt + x.n * (1000000 / t.weight), floor = greatest(t.floor, x.start)
-                FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x WHERE t.tenant_id = x.tenant_id
+                FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x
+                WHERE t.tenant_id = ANY (ARRAY[x.tenant_id])
                 RETURNING t.vt)
             SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank),
                    v_gaps || array_agg(gap), (SELECT max(vt) FROM charged)
@@ -270,7 +282,7 @@ BEGIN
         IF v_tenants IS NOT NULL THEN
             UPDATE {schema}.tenant t SET ready = false
             WHERE t.tenant_id = ANY (v_tenants)
-              AND NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r');
+              AND NOT EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r' OFFSET 0);
             GET DIAGNOSTICS v_flagged = ROW_COUNT;
         END IF;
         EXIT WHEN v_taken = 0 AND v_flagged = 0;
@@ -322,7 +334,7 @@ BEGIN
         SET state = f.becomes,
             vt = CASE WHEN f.becomes <> 'r' OR p.tenant_id IS NOT NULL THEN f.vt
                       ELSE greatest(f.vt, (SELECT {schema}.virtual_time_v1(q.queue_id))) END
-        FROM fresh f WHERE p.partition_id = f.partition_id
+        FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id])
         RETURNING p.tenant_id, p.state)
     SELECT array_agg(DISTINCT tenant_id) INTO v_tenants FROM moved WHERE state = 'r' AND tenant_id IS NOT NULL;
     IF v_tenants IS NOT NULL THEN
