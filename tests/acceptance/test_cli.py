@@ -179,10 +179,10 @@ def test_a_session_says_how_to_try_the_tasks_it_has(run: Run, project: Path) -> 
     assert ". .runlane/env; python script.py" in greeting
 
 
-def test_dev_outside_a_clone_says_where_to_go(tmp_path: Path) -> None:
-    refused = runlane("dev", folder=tmp_path)
-    assert refused.code == 1
-    assert "functions/worker/app.py" in refused.err
+def test_dev_without_an_application_says_what_is_missing(tmp_path: Path) -> None:
+    refused = runlane("dev", "--app", "nowhere:runlane", folder=tmp_path)
+    assert refused.code == 2
+    assert "RUNLANE_APP: nowhere:runlane cannot be loaded" in refused.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["trigger", "-h"]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 def settings(app: str | None) -> Settings:
     """Settings of this command; `app` wins over the environment. Makes modules of the current folder importable."""
     from runlane.cli.dev_lane import adopt
+    from runlane.cli.project import make_importable
     from runlane.settings import read_settings
 
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    make_importable(Path.cwd())
     adopt()
     found = read_settings()
     return found.model_copy(update={"app": app}) if app else found

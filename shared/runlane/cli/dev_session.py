@@ -20,7 +20,7 @@ from runlane.bootstrap import load_app, migrate
 from runlane.cli.dev_lane import DATABASES, PROCESS, QUEUES, SERVERS, announced, announcement, forget_ended
 from runlane.cli.local_lane import importable, local_lane
 from runlane.cli.output import answer, cell, console
-from runlane.cli.project import MAINTENANCE, WORKER, local_folder, require_project
+from runlane.cli.project import Project, find_project, local_folder, make_importable
 from runlane.domain.errors import ConfigurationError, ConflictError
 from runlane.settings import Settings, adopt_variables, read_settings, variables_of_process
 
@@ -39,12 +39,13 @@ _KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RU
 
 def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bool) -> None:
     """Run until SIGINT or SIGTERM; a worker that ends is replaced."""
-    project, stopping = require_project(), threading.Event()
+    project, stopping = find_project(), threading.Event()
     forget_ended()
     if other := announcement().get(PROCESS):
-        raise ConflictError("dev_running", f"`runlane dev` already runs in {project} (pid {other}); use it, or stop it first")
+        raise ConflictError("dev_running", f"`runlane dev` already runs in {project.folder} (pid {other}); use it, or stop it first")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
+    make_importable(project.folder)
     with _lane(app) as (variables, made, found), ExitStack() as stack:
         changed = _migrated(found, made)
         tasks = tuple(load_app(found.app).tasks)
@@ -117,13 +118,13 @@ class Workers:
 
 
 @contextmanager
-def _workers(project: Path, variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
+def _workers(project: Project, variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
     urls = sorted({*filter(None, [found.queue_url]), *found.queue_urls.values()})
-    command = ["--app", WORKER, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
+    command = ["--app", project.worker, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
     command += [part for url in urls for part in ("--queue-url", url)]
-    ticking = ["--maintenance", MAINTENANCE, "--tick-every", str(tick_every.total_seconds())]
+    ticking = ["--maintenance", project.maintenance, "--tick-every", str(tick_every.total_seconds())]
     told = {"RUNLANE_TELL_RUNS": variables_of_process().get("RUNLANE_TELL_RUNS") or "1"}
-    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(project), **told})
+    running = Workers([[*command, *ticking], *([command] * (count - 1))], {**variables, **importable(project.folder), **told})
     try:
         yield running
     finally:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from runlane.domain.errors import ConfigurationError
-
-WORKER = "functions.worker.app:handler"
-MAINTENANCE = "functions.maintenance.app:handler"
 _MARK = Path("functions", "worker", "app.py")
 
 
-def find_project(start: Path | None = None) -> Path | None:
-    """The nearest folder at or above `start` (default: the current one) that holds the functions."""
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder with an application, and the handlers that serve it, as `module:attribute`."""
+
+    folder: Path
+    worker: str = "runlane.cli.functions:worker"
+    maintenance: str = "runlane.cli.functions:maintenance"
+
+
+def find_project(start: Path | None = None) -> Project:
+    """The nearest folder at or above `start` (default: the current one) that holds the functions; else `start`, with Runlane's own."""
     here = (start or Path.cwd()).resolve()
-    return next((folder for folder in (here, *here.parents) if (folder / _MARK).is_file()), None)
-
-
-def require_project() -> Path:
-    """The same; `ConfigurationError` when there is none."""
-    found = find_project()
-    if found is None:
-        raise ConfigurationError(f"{_MARK} was not found in {Path.cwd()} or above it; go to your clone of the repository first")
-    return found
+    found = next((folder for folder in (here, *here.parents) if (folder / _MARK).is_file()), None)
+    return Project(here) if found is None else Project(found, "functions.worker.app:handler", "functions.maintenance.app:handler")
 
 
 def local_folder() -> Path:
-    """`.runlane` beside the functions, else in the current folder; not made."""
-    return (find_project() or Path.cwd()) / ".runlane"
+    """`.runlane` of the project; not made."""
+    return find_project().folder / ".runlane"
+
+
+def make_importable(folder: Path) -> None:
+    """Let this process import the modules of a folder, before others of the same name."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from runlane.adapters.local.ticker import Ticker
 from runlane.adapters.local.worker import load, spawn_worker
 from runlane.cli.demo.catalog import APP
 from runlane.cli.local_lane import importable, local_lane
-from runlane.cli.project import MAINTENANCE, WORKER, require_project
+from runlane.cli.project import Project, find_project, make_importable
 from runlane.settings import adopt_variables
 
 LEASE = "3s"
@@ -28,7 +27,8 @@ TICK_EVERY = timedelta(seconds=0.5)
 class Stage:
     """Worker processes by pid, on one local lane."""
 
-    def __init__(self, variables: Mapping[str, str], queue_url: str, log: Path) -> None:
+    def __init__(self, handler: str, variables: Mapping[str, str], queue_url: str, log: Path) -> None:
+        self._handler = handler
         self._variables = variables
         self._queue_url = queue_url
         self._log = log
@@ -39,7 +39,7 @@ class Stage:
         return frozenset(self._workers)
 
     def start_worker(self) -> int:
-        arguments = ["--app", WORKER, "--queue-url", self._queue_url, "--function-timeout", str(FUNCTION_TIMEOUT)]
+        arguments = ["--app", self._handler, "--queue-url", self._queue_url, "--function-timeout", str(FUNCTION_TIMEOUT)]
         worker = spawn_worker(arguments, self._variables, self._log)
         self._workers[worker.pid] = worker
         return worker.pid
@@ -60,7 +60,7 @@ class Stage:
 @contextmanager
 def stage() -> Iterator[Stage]:
     """Servers started, database migrated, workers polling, maintenance ticking; all gone afterwards."""
-    project = require_project()
+    project = find_project()
     with (
         _quiet(),
         tempfile.TemporaryDirectory(prefix="runlane-demo-") as folder,
@@ -68,7 +68,7 @@ def stage() -> Iterator[Stage]:
     ):
         variables = {**lane, "RUNLANE_APP": APP, "RUNLANE_ENVIRONMENT": "demo", "RUNLANE_LEASE_DURATION": LEASE}
         adopt_variables(variables, alone=True)
-        made = Stage({**variables, **importable(project)}, lane["RUNLANE_QUEUE_URL"], Path(folder, "log"))
+        made = Stage(project.worker, {**variables, **importable(project.folder)}, lane["RUNLANE_QUEUE_URL"], Path(folder, "log"))
         ticker: Ticker | None = None
         try:
             for _ in range(WORKERS):
@@ -91,10 +91,9 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _prepare(project: Path) -> Ticker:
+def _prepare(project: Project) -> Ticker:
     from runlane.bootstrap import migrate
 
     migrate()
-    if str(project) not in sys.path:
-        sys.path.insert(0, str(project))
-    return Ticker(load(MAINTENANCE), every=TICK_EVERY).start()
+    make_importable(project.folder)
+    return Ticker(load(project.maintenance), every=TICK_EVERY).start()
