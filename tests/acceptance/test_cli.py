@@ -182,7 +182,7 @@ def test_a_session_says_how_to_try_the_tasks_it_has(run: Run, project: Path) -> 
 def test_dev_without_an_application_says_what_is_missing(tmp_path: Path) -> None:
     refused = runlane("dev", "--app", "nowhere:runlane", folder=tmp_path)
     assert refused.code == 2
-    assert "RUNLANE_APP: nowhere:runlane cannot be loaded" in refused.err
+    assert "RUNLANE_APP: nowhere:runlane was not found" in refused.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["trigger", "-h"]])
