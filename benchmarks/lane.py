@@ -33,6 +33,9 @@ class MemoryTransport:
     def serves(self, queue: str) -> bool:
         return True
 
+    def keeps_order(self, queue: str) -> bool:
+        return False
+
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         now = datetime.now(UTC)
         with self._changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -19,7 +19,7 @@ from runlane.adapters.postgres.migrate import Phase, grant
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.powertools import PowertoolsTelemetry
-from runlane.adapters.sqs.bindings import SqsBinding, sqs_queue
+from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.durations import parse_duration
@@ -59,7 +59,8 @@ def environment_runlane(
 
 def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
     storage = PostgresStorage(_source(settings), schema=settings.database_schema, lease_for=parse_duration(settings.lease_duration))
-    transport = SqsTransport(_bindings(queues, settings), settings.environment, endpoint_url=settings.endpoint_url)
+    bindings, timers = _bound(tuple(queues), settings)
+    transport = SqsTransport(bindings, settings.environment, endpoint_url=settings.endpoint_url, timers=timers)
     return Lane(storage, transport, parse_wakeup)
 
 
@@ -149,21 +150,45 @@ def _source(settings: Settings) -> ConnectionSource:
     return SecretSource(settings.database_secret_arn or "", ca=settings.database_ca)
 
 
-def _bindings(queues: Iterable[Queue], settings: Settings) -> tuple[SqsBinding, ...]:
-    bindings: list[SqsBinding] = []
-    faults: list[str] = []
-    for queue in queues:
-        url = settings.queue_urls.get(queue.name, settings.queue_url)
-        if url is None:
-            faults.append(f"queue {queue.name!r} has no SQS queue: set RUNLANE_QUEUE_URL, or name it in RUNLANE_QUEUE_URLS")
-        else:
-            variable = "RUNLANE_QUEUE_URLS" if queue.name in settings.queue_urls else "RUNLANE_QUEUE_URL"
-            try:
-                bindings.append(sqs_queue(queue, queue_url=url))
-            except ConfigurationError as error:
-                faults += [f"{variable}: {fault}" for fault in error.faults]
+def _bound(queues: Sequence[Queue], settings: Settings) -> tuple[Sequence[SqsBinding], SqsTimers | None]:
+    """The binding of every queue, and the timers queue; `ConfigurationError` with every fault, by its variable."""
+    faults = list(_strangers({queue.name for queue in queues}, settings))
+    bindings = [binding for queue in queues if (binding := _binding(queue, settings, faults)) is not None]
+    timers = None
+    if settings.timers_queue_url is not None:
+        try:
+            timers = sqs_timers(queue_url=settings.timers_queue_url)
+        except ConfigurationError as error:
+            faults += [f"RUNLANE_TIMERS_QUEUE_URL: {fault}" for fault in error.faults]
+    elif fifo := [binding.queue.name for binding in bindings if binding.fifo is not None]:
+        faults.append(
+            f"RUNLANE_TIMERS_QUEUE_URL: is not set; the FIFO queues of {', '.join(fifo)} need it, as FIFO delays no single message: "
+            "name a standard SQS queue that the workers receive from, too"
+        )
     ConfigurationError.raise_if(faults)
-    return tuple(bindings)
+    return bindings, timers
+
+
+def _binding(queue: Queue, settings: Settings, faults: list[str]) -> SqsBinding | None:
+    url = settings.queue_urls.get(queue.name, settings.queue_url)
+    if url is None:
+        faults.append(f"queue {queue.name!r} has no SQS queue: set RUNLANE_QUEUE_URL, or name it in RUNLANE_QUEUE_URLS")
+        return None
+    group = settings.message_groups.get(queue.name)
+    is_fifo = group is not None or names_fifo(url)
+    try:
+        return sqs_queue(queue, queue_url=url, fifo=Fifo(group or "run") if is_fifo else None)
+    except ConfigurationError as error:
+        variable = "RUNLANE_QUEUE_URLS" if queue.name in settings.queue_urls else "RUNLANE_QUEUE_URL"
+        faults += [f"{variable}: {fault}" for fault in error.faults]
+        return None
+
+
+def _strangers(known: Collection[str], settings: Settings) -> Iterator[str]:
+    """A misspelt name would silently leave its queue on the common SQS queue."""
+    having = f"the application has {', '.join(sorted(known)) or 'none'}"
+    for variable, named in (("RUNLANE_QUEUE_URLS", set(settings.queue_urls)), ("RUNLANE_MESSAGE_GROUPS", set(settings.message_groups))):
+        yield from (f"{variable}: {name!r} is no queue here; {having}; correct or remove it" for name in sorted(named - set(known)))
 
 
 def _exit_process() -> None:

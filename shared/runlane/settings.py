@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError, model_validator
 
@@ -24,6 +24,8 @@ _VARIABLES = {
     "database_ca": "RUNLANE_DATABASE_CA",
     "queue_url": "RUNLANE_QUEUE_URL",
     "queue_urls": "RUNLANE_QUEUE_URLS",
+    "timers_queue_url": "RUNLANE_TIMERS_QUEUE_URL",
+    "message_groups": "RUNLANE_MESSAGE_GROUPS",
     "endpoint_url": "AWS_ENDPOINT_URL",
     "worker_concurrency": "RUNLANE_WORKER_CONCURRENCY",
     "lease_duration": "RUNLANE_LEASE_DURATION",
@@ -87,6 +89,10 @@ class Settings(BaseModel):
     queue_url: str | None = None
     """The SQS queue of every Runlane queue that `queue_urls` does not name."""
     queue_urls: Json[dict[str, str]] = Field(default_factory=dict)
+    timers_queue_url: str | None = None
+    """The standard SQS queue through which delayed wakeups of FIFO queues go; needed when one is bound."""
+    message_groups: Json[dict[str, Literal["run", "queue", "key"]]] = Field(default_factory=dict)
+    """What is kept in order on FIFO queues, by Runlane queue: each run where nothing is said, the queue, or each concurrency key."""
     endpoint_url: Annotated[str, _matching(r"https?://[^/\s]+.*", "give an http or https URL, e.g. http://127.0.0.1:4566")] | None = None
     worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10
     lease_duration: Annotated[str, AfterValidator(_lease)] = "60s"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane.adapters.sqs.bindings import Fifo, checked_bindings, sqs_queue
+from runlane.adapters.sqs.bindings import Fifo, checked_bindings, sqs_queue, sqs_timers
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
@@ -104,12 +104,42 @@ def test_a_transport_without_bindings_is_refused() -> None:
         SqsTransport([], "production")
 
 
-def test_fifo_queues_are_refused_for_now() -> None:
-    with pytest.raises(ConfigurationError, match="FIFO queues are not supported yet"):
-        SqsTransport([sqs_queue(EMAILS, queue_name="emails.fifo", fifo=Fifo())], "production")
+def test_a_fifo_queue_needs_a_timers_queue_whatever_else_is_wrong() -> None:
+    fifo = sqs_queue(EMAILS, queue_name="emails.fifo", fifo=Fifo())
+    with pytest.raises(ConfigurationError) as refused:
+        SqsTransport([fifo, sqs_queue(REPORTS, queue_url=URL), sqs_queue(REPORTS, queue_url=URL)], "production")
+    missing, double = refused.value.faults
+    assert "'emails'" in missing
+    assert "timers=sqs_timers(" in missing
+    assert "'reports' is bound to SQS twice" in double
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({}, "exactly one of"),
+        ({"queue_url": URL, "queue_name": "timers"}, "exactly one of"),
+        ({"queue_url": "timers"}, "http or https"),
+        ({"queue_name": "timers.fifo"}, "give a standard queue"),
+        ({"queue_url": f"{URL}%2Efifo"}, "give a standard queue"),
+        ({"queue_name": "timers", "queue_owner_account_id": "1"}, "12 digits"),
+    ],
+)
+def test_a_timers_queue_is_one_standard_queue(options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        sqs_timers(**options)
+    (found,) = refused.value.faults
+    assert found.startswith("SQS timers queue: ")
+    assert fault in found
 
 
 def test_a_transport_knows_whom_it_serves() -> None:
     transport = SqsTransport([sqs_queue(EMAILS, queue_url=URL)], "production")
     assert transport.serves("emails")
     assert not transport.serves("reports")
+
+
+def test_a_transport_knows_which_queues_keep_an_order() -> None:
+    fifo = sqs_queue(EMAILS, queue_name="emails.fifo", fifo=Fifo())
+    transport = SqsTransport([fifo, sqs_queue(REPORTS, queue_url=URL)], "production", timers=sqs_timers(queue_name="timers"))
+    assert [transport.keeps_order(queue) for queue in ("emails", "reports", "nowhere")] == [True, False, False]

@@ -27,3 +27,7 @@ class Transport(Protocol):
     def serves(self, queue: str) -> bool:
         """Whether the queue has a binding; asked at start-up, so that a missing one is refused before the first publish."""
         ...
+
+    def keeps_order(self, queue: str) -> bool:
+        """Whether the queue's wakeups are delivered in the order of their message groups, so that none may run where it comes otherwise."""
+        ...

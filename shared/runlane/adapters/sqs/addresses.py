@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runlane.adapters.sqs.bindings import SqsBinding
+from runlane.adapters.sqs.bindings import Source
 from runlane.adapters.sqs.client import SqsClient
 from runlane.adapters.sqs.faults import TRANSPORT_UNAVAILABLE, Fault, classify
 
@@ -18,8 +18,8 @@ class Address:
     owner: str | None
 
 
-def address_of(binding: SqsBinding) -> Address:
-    return Address(binding.queue_url, binding.queue_name, binding.queue_owner_account_id)
+def address_of(source: Source) -> Address:
+    return Address(source.queue_url, source.queue_name, source.queue_owner_account_id)
 
 
 class QueueUrls:

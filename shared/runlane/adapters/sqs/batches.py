@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
-from runlane.adapters.sqs.groups import fair_group_id
+from runlane.adapters.sqs.bindings import Fifo
+from runlane.adapters.sqs.groups import fair_group_id, fifo_group_id
 from runlane.ports.stores import Wakeup
 
 MAX_ENTRIES = 10
@@ -24,12 +26,31 @@ class Entry:
     size: int
     request: dict[str, Any]
 
+    @property
+    def group(self) -> str:
+        return str(self.request["MessageGroupId"])
+
 
 def entry(position: int, environment: str, wakeup: Wakeup, body: str) -> Entry:
     """The entry of an ASCII `body`. The delay is always given: without one the queue's own default would hold."""
     request: dict[str, Any] = {"Id": str(position), "MessageBody": body, "DelaySeconds": delay_seconds(wakeup.delay)}
     if (group := fair_group_id(environment, wakeup)) is not None:
         request["MessageGroupId"] = group
+    return Entry(position, len(body), request)
+
+
+def fifo_entry(position: int, environment: str, wakeup: Wakeup, body: str, fifo: Fifo) -> Entry:
+    """The entry for a FIFO queue, which takes no delay for a single message.
+
+    The deduplication id is this publish's own: SQS drops the second copy when a request is tried again, and never the wakeup of a
+    later dispatch, though it names the same run.
+    """
+    request: dict[str, Any] = {
+        "Id": str(position),
+        "MessageBody": body,
+        "MessageGroupId": fifo_group_id(environment, wakeup, fifo.message_group),
+        "MessageDeduplicationId": f"runlane_{uuid4().hex}",
+    }
     return Entry(position, len(body), request)
 
 
@@ -50,3 +71,13 @@ def batches(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
         size += item.size
     if batch:
         yield tuple(batch)
+
+
+def lanes(entries: Sequence[Entry], most: int) -> list[list[Entry]]:
+    """Split entries of a FIFO queue for sending side by side, no more than their number is worth: each group in one lane, in order."""
+    count = min(most, -(-len(entries) // MAX_ENTRIES))
+    made: list[list[Entry]] = [[] for _ in range(count)]
+    lane_of: dict[str, list[Entry]] = {}
+    for item in entries:
+        lane_of.setdefault(item.group, made[len(lane_of) % count]).append(item)
+    return [lane for lane in made if lane]

@@ -1,4 +1,4 @@
-"""Which SQS queue carries which logical queue. Every violation of a binding is reported at once."""
+"""Which SQS queue carries which logical queue, and which one their timers. Every violation is reported at once."""
 
 from __future__ import annotations
 
@@ -40,6 +40,21 @@ class SqsBinding:
         ConfigurationError.raise_if(f"SQS binding of queue {label!r}: {fault}" for fault in _faults(self))
 
 
+@dataclass(frozen=True, slots=True)
+class SqsTimers:
+    """The standard SQS queue that holds back delayed wakeups of FIFO queues; a wrong one raises `ConfigurationError` with every fault."""
+
+    queue_url: str | None = None
+    queue_name: str | None = None
+    queue_owner_account_id: str | None = None
+
+    def __post_init__(self) -> None:
+        ConfigurationError.raise_if(f"SQS timers queue: {fault}" for fault in _timers_faults(self))
+
+
+Source = SqsBinding | SqsTimers
+
+
 def sqs_queue(
     queue: Queue,
     *,
@@ -55,13 +70,26 @@ def sqs_queue(
     return SqsBinding(queue, queue_url, queue_name, queue_owner_account_id, fifo)
 
 
-def checked_bindings(bindings: Sequence[SqsBinding]) -> dict[str, SqsBinding]:
-    """Bindings by logical queue name; `ConfigurationError` with every fault when there is none or a queue has two."""
-    ConfigurationError.raise_if(_set_faults(bindings))
+def sqs_timers(*, queue_url: str | None = None, queue_name: str | None = None, queue_owner_account_id: str | None = None) -> SqsTimers:
+    """Name the standard SQS queue through which retries, releases and delays of FIFO queues go, as `sqs_queue` names one."""
+    return SqsTimers(queue_url, queue_name, queue_owner_account_id)
+
+
+def names_fifo(queue_url: str) -> bool:
+    """Whether the URL is a FIFO queue's, as its name tells."""
+    return _is_http(queue_url) and _last_segment(queue_url).endswith(".fifo")
+
+
+def checked_bindings(bindings: Sequence[SqsBinding], timers: SqsTimers | None = None) -> dict[str, SqsBinding]:
+    """Bindings by logical queue name; `ConfigurationError` with every fault of the set.
+
+    There must be one, none twice, and with a FIFO queue a timers queue: any run may be retried or released.
+    """
+    ConfigurationError.raise_if(_set_faults(bindings, timers))
     return {binding.queue.name: binding for binding in bindings}
 
 
-def _set_faults(bindings: Sequence[SqsBinding]) -> Iterator[str]:
+def _set_faults(bindings: Sequence[SqsBinding], timers: SqsTimers | None) -> Iterator[str]:
     if not bindings:
         yield "SQS transport: no queue is bound; give at least one sqs_queue(...)"
     seen: dict[str, Queue] = {}
@@ -69,8 +97,11 @@ def _set_faults(bindings: Sequence[SqsBinding]) -> Iterator[str]:
         if binding.queue.name in seen:
             yield _double_fault(seen[binding.queue.name], binding.queue)
         seen.setdefault(binding.queue.name, binding.queue)
-        if binding.fifo is not None:
-            yield f"SQS binding of queue {binding.queue.name!r}: FIFO queues are not supported yet; bind a standard queue"
+        if binding.fifo is not None and timers is None:
+            yield (
+                f"SQS binding of queue {binding.queue.name!r}: a FIFO queue delays no single message, so retries, releases and delays of "
+                "its runs go through a standard queue; name one with SqsTransport(…, timers=sqs_timers(…))"
+            )
 
 
 def _double_fault(first: Queue, second: Queue) -> str:
@@ -83,14 +114,24 @@ def _faults(binding: SqsBinding) -> Iterator[str]:
     queue: object = binding.queue
     if not isinstance(queue, Queue):
         yield f"a Queue is expected, not {type(queue).__name__}"
-    if (binding.queue_url is None) == (binding.queue_name is None):
-        yield "exactly one of queue_url and queue_name is needed"
-    if binding.queue_url is not None:
-        yield from _url_faults(binding.queue_url)
-    if binding.queue_name is not None:
-        yield from _name_faults(binding.queue_name)
-    yield from _owner_faults(binding)
+    yield from _source_faults(binding)
     yield from _fifo_faults(binding)
+
+
+def _timers_faults(timers: SqsTimers) -> Iterator[str]:
+    yield from _source_faults(timers)
+    if (_physical_name(timers) or "").endswith(".fifo"):
+        yield "the SQS queue's name ends in '.fifo', and a FIFO queue delays no single message: give a standard queue"
+
+
+def _source_faults(source: Source) -> Iterator[str]:
+    if (source.queue_url is None) == (source.queue_name is None):
+        yield "exactly one of queue_url and queue_name is needed"
+    if source.queue_url is not None:
+        yield from _url_faults(source.queue_url)
+    if source.queue_name is not None:
+        yield from _name_faults(source.queue_name)
+    yield from _owner_faults(source)
 
 
 def _url_faults(url: object) -> Iterator[str]:
@@ -107,13 +148,13 @@ def _name_faults(name: object) -> Iterator[str]:
         yield f"queue_name: {len(name)} characters, more than the {_MAX_NAME} that SQS permits"
 
 
-def _owner_faults(binding: SqsBinding) -> Iterator[str]:
-    owner: object = binding.queue_owner_account_id
+def _owner_faults(source: Source) -> Iterator[str]:
+    owner: object = source.queue_owner_account_id
     if owner is None:
         return
     if not isinstance(owner, str) or not _ACCOUNT_ID.fullmatch(owner):
         yield "queue_owner_account_id: 12 digits are expected"
-    if binding.queue_name is None:
+    if source.queue_name is None:
         yield "queue_owner_account_id: only together with queue_name; a URL already says whose queue it is"
 
 
@@ -133,10 +174,10 @@ def _fifo_faults(binding: SqsBinding) -> Iterator[str]:
         yield "fifo: the SQS queue's name does not end in '.fifo', so it is a standard queue"
 
 
-def _physical_name(binding: SqsBinding) -> str | None:
-    """The SQS queue's name as far as the binding says which one; None when it names none or two."""
-    url: object = binding.queue_url
-    name: object = binding.queue_name
+def _physical_name(source: Source) -> str | None:
+    """The SQS queue's name as far as it is said which one; None when none or two are named."""
+    url: object = source.queue_url
+    name: object = source.queue_name
     if isinstance(url, str) and name is None:
         return _last_segment(url) if _is_http(url) else None
     return name if isinstance(name, str) and url is None else None

@@ -77,7 +77,7 @@ def unanswered() -> Fault:
 
 
 def not_sent(cause: Fault) -> Fault:
-    """An entry held back because SQS is out of reach."""
+    """An entry held back because SQS is out of reach, or because one before it in its group was not sent."""
     return Fault(TRANSPORT_UNAVAILABLE, _bounded(f"publish: not sent after {cause.detail}"), retryable=True)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runlane.adapters.sqs.batches import Entry
+from runlane.adapters.sqs.batches import Entry, batches
 from runlane.adapters.sqs.client import SqsClient
 from runlane.adapters.sqs.faults import Fault, classify, entry_fault, not_sent, unanswered
 
@@ -36,7 +36,7 @@ def all_failed(entries: Iterable[Entry], fault: Fault) -> Outcomes:
     return {entry.position: fault for entry in entries}
 
 
-def send_batch(client: SqsClient, url: str, batch: tuple[Entry, ...], outage: Outage) -> Outcomes:
+def send_batch(url: str, batch: tuple[Entry, ...], client: SqsClient, outage: Outage) -> Outcomes:
     """Send one batch; never raises. A failed request is the fault of each of its entries."""
     if outage.cause is not None:
         return all_failed(batch, not_sent(outage.cause))
@@ -48,6 +48,25 @@ def send_batch(client: SqsClient, url: str, batch: tuple[Entry, ...], outage: Ou
         return all_failed(batch, fault)
     outage.note(None)
     return _read_answer(batch, answer)
+
+
+def send_in_order(url: str, entries: Sequence[Entry], client: SqsClient, outage: Outage) -> Outcomes:
+    """Send entries of a FIFO queue, one batch after another; never raises.
+
+    What follows an entry of its group that may be sent again is held back, so that both go later, in their order.
+    """
+    outcomes: Outcomes = {}
+    broken: dict[str, Fault] = {}
+    for batch in batches(entries):
+        outcomes.update((entry.position, not_sent(broken[entry.group])) for entry in batch if entry.group in broken)
+        sent = tuple(entry for entry in batch if entry.group not in broken)
+        if sent:
+            outcomes.update(send_batch(url, sent, client, outage))
+        for entry in sent:
+            fault = outcomes[entry.position]
+            if fault is not None and fault.retryable:
+                broken.setdefault(entry.group, fault)
+    return outcomes
 
 
 def _read_answer(batch: tuple[Entry, ...], answer: Mapping[str, Any]) -> Outcomes:

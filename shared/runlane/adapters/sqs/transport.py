@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -11,27 +11,29 @@ from threading import Lock
 from typing import TypeVar
 
 from runlane.adapters.sqs.addresses import Address, QueueUrls, address_of
-from runlane.adapters.sqs.batches import Entry, batches, entry
-from runlane.adapters.sqs.bindings import SqsBinding, checked_bindings
+from runlane.adapters.sqs.batches import Entry, batches, entry, fifo_entry, lanes
+from runlane.adapters.sqs.bindings import SqsBinding, SqsTimers, checked_bindings
 from runlane.adapters.sqs.client import PARALLEL_SENDS, ClientFactory, SqsClient, sqs_client
 from runlane.adapters.sqs.envelope import encode_wakeup
 from runlane.adapters.sqs.faults import CONFIGURATION_INVALID, Fault, classify, unanswered, unbound
-from runlane.adapters.sqs.sending import Outage, Outcomes, all_failed, send_batch
+from runlane.adapters.sqs.sending import Outage, Outcomes, all_failed, send_batch, send_in_order
+from runlane.domain.durations import ZERO
 from runlane.domain.ids import validate_name
 from runlane.ports.stores import PublishResult, Wakeup
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Batch = tuple[str, tuple[Entry, ...]]
 Groups = dict[Address, list[Entry]]
+Sending = Callable[[SqsClient, Outage], Outcomes]
 
 
 class SqsTransport:
-    """Standard SQS queues as the transport.
+    """SQS queues as the transport.
 
-    `bindings` come from `sqs_queue`; wrong ones raise `ConfigurationError` with every fault. `environment` goes into
-    each wakeup. `client_factory` makes the SQS client (default: boto3 at `endpoint_url`, or where boto3's own settings
-    point) and is called at the first publish. Safe to share between threads; a forked process makes its own client.
+    `bindings` come from `sqs_queue`, and `timers`, which FIFO queues need, from `sqs_timers`; wrong ones raise
+    `ConfigurationError` with every fault. `environment` goes into each wakeup. `client_factory` makes the SQS client (default:
+    boto3 at `endpoint_url`, or where boto3's own settings point) and is called at the first publish. Safe to share between
+    threads; a forked process makes its own client.
     """
 
     def __init__(
@@ -40,8 +42,11 @@ class SqsTransport:
         environment: str,
         client_factory: ClientFactory | None = None,
         endpoint_url: str | None = None,
+        timers: SqsTimers | None = None,
     ) -> None:
-        self._addresses = {queue: address_of(binding) for queue, binding in checked_bindings(bindings).items()}
+        self._bindings = checked_bindings(bindings, timers)
+        self._timers = None if timers is None else address_of(timers)
+        self._in_order = frozenset(address_of(binding) for binding in self._bindings.values() if binding.fifo is not None)
         self._environment = validate_name(environment, "environment")
         self._client_factory = client_factory or partial(sqs_client, endpoint_url)
         self._urls = QueueUrls()
@@ -51,7 +56,11 @@ class SqsTransport:
         self._process = os.getpid()
 
     def serves(self, queue: str) -> bool:
-        return queue in self._addresses
+        return queue in self._bindings
+
+    def keeps_order(self, queue: str) -> bool:
+        binding = self._bindings.get(queue)
+        return binding is not None and binding.fifo is not None
 
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         """Send wakeups; results aligned with the input. A failed send is a result, never an exception."""
@@ -82,13 +91,22 @@ class SqsTransport:
         groups: Groups = {}
         now = datetime.now(UTC)
         for position, wakeup in enumerate(wakeups):
-            address = self._addresses.get(wakeup.queue)
-            if address is None:
+            binding = self._bindings.get(wakeup.queue)
+            if binding is None:
                 outcomes[position] = unbound(wakeup.queue)
                 continue
-            body = encode_wakeup(self._environment, wakeup, now)
-            groups.setdefault(address, []).append(entry(position, self._environment, wakeup, body))
+            address, made = self._entry(position, wakeup, binding, now)
+            groups.setdefault(address, []).append(made)
         return groups
+
+    def _entry(self, position: int, wakeup: Wakeup, binding: SqsBinding, now: datetime) -> tuple[Address, Entry]:
+        body = encode_wakeup(self._environment, wakeup, now)
+        if binding.fifo is None:
+            return address_of(binding), entry(position, self._environment, wakeup, body)
+        if self._timers is not None and wakeup.delay > ZERO:
+            # Whoever receives it there finds its queue bound to FIFO, and publishes it once its run is due and dispatched.
+            return self._timers, entry(position, self._environment, wakeup, body)
+        return address_of(binding), fifo_entry(position, self._environment, wakeup, body, binding.fifo)
 
     def _send(self, groups: Groups, outcomes: Outcomes) -> None:
         client = self._connected()
@@ -98,7 +116,7 @@ class SqsTransport:
             return
         ready = self._addressed(client, groups, outcomes)
         outage = Outage()
-        for part in self._each(lambda batch: send_batch(client, *batch, outage), ready):
+        for part in self._each(lambda send: send(client, outage), ready):
             outcomes.update(part)
 
     def _connected(self) -> SqsClient | Fault:
@@ -112,18 +130,26 @@ class SqsTransport:
         except Exception as error:  # No region, no credentials: an outcome of the wakeups, whatever the factory raised.
             return classify(error, "publish")
 
-    def _addressed(self, client: SqsClient, groups: Groups, outcomes: Outcomes) -> list[Batch]:
-        """All batches with their URLs; wakeups of a queue whose name cannot be resolved get the fault."""
+    def _addressed(self, client: SqsClient, groups: Groups, outcomes: Outcomes) -> list[Sending]:
+        """What may be sent side by side; wakeups of a queue whose name cannot be resolved get the fault."""
         unknown = [address for address in groups if self._urls.known(address) is None]
         found = dict(zip(unknown, self._each(partial(self._urls.resolve, client), unknown), strict=True))
-        ready: list[Batch] = []
+        ready: list[Sending] = []
         for address, entries in groups.items():
             url = found.get(address) or self._urls.resolve(client, address)
             if isinstance(url, Fault):
                 outcomes.update(all_failed(entries, url))
             else:
-                ready += [(url, batch) for batch in batches(entries)]
+                ready += self._sendings(url, entries, in_order=address in self._in_order)
         return ready
+
+    def _sendings(self, url: str, entries: list[Entry], *, in_order: bool) -> Iterator[Sending]:
+        if in_order:
+            for lane in lanes(entries, PARALLEL_SENDS):
+                yield partial(send_in_order, url, lane)
+        else:
+            for batch in batches(entries):
+                yield partial(send_batch, url, batch)
 
     def _each(self, work: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
         """Map, in parallel when there is more than one item; `work` must not raise."""
