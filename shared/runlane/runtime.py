@@ -27,6 +27,7 @@ from runlane.services.heartbeat import Heartbeat
 from runlane.services.lane import Lane
 from runlane.services.maintenance import Maintenance, TickReport
 from runlane.services.maintenance.phase import Upkeep
+from runlane.services.message_groups import group_of
 from runlane.services.new_run import NewRuns
 from runlane.services.next_run import execute_next
 from runlane.services.operate.idempotency_keys import IdempotencyKeys
@@ -51,7 +52,8 @@ class Runlane:
     `worker_concurrency` (attempts of this process at a time), `lease_duration` (default 60 s), `deadline_margin` (kept
     for settling before the process is stopped, default 5 s, at most a quarter of the time given) and
     `continue_inline_for` (how long a delivery goes on with further runs, default 30 s, "0s" never) are the worker's.
-    `worker_queues`: the queues a delivery goes on with (default: all). `exit_process`: see `services.worker.Worker`.
+    `worker_queues`: the queues a delivery goes on with (default: all that are not bound to FIFO). `exit_process`: see
+    `services.worker.Worker`.
     """
 
     def __init__(
@@ -78,9 +80,11 @@ class Runlane:
         self.environment = _checked(faults, validate_name, environment, "environment") or ""
         self.queue_registry = _checked(faults, QueueRegistry, queues) or QueueRegistry(())
         self.tasks: Mapping[str, AnyTask] = _checked(faults, catalog, tasks, self.queue_registry, lane.transport, middleware) or {}
+        self._ordered = frozenset(queue.name for queue in self.queue_registry if lane.transport.keeps_order(queue.name))
         settings = WorkerSettings(
             name=worker_name or f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}",
             queues=_checked(faults, self._names, worker_queues) or (),
+            ordered_queues=self._ordered,
             concurrency=_concurrency(worker_concurrency, faults),
             lease_for=parse_duration(_checked(faults, _positive, lease_duration, "lease_duration") or "60s"),
             deadline_margin=_seconds(deadline_margin, "deadline_margin", faults),
@@ -226,8 +230,9 @@ class Runlane:
         return self._execute(messages, remaining)
 
     def execute_next(self, queues: Collection[Queue | str] | None = None) -> RunId | None:
-        """Execute the oldest dispatched run of these queues (default: all) and nothing after it; None when none is dispatched.
+        """Execute the oldest dispatched run of these queues and nothing after it; None when none is dispatched.
 
+        Default: all queues but those bound to FIFO, whose runs start only as SQS delivers them.
         Raises `UnavailableError` when storage is out of reach, before the run or after it: then it is recovered.
         """
         try:
@@ -269,15 +274,23 @@ class Runlane:
             raise ConfigurationError("the lane has no parse_wakeup, so raw messages cannot be read; give Lane(…, parse_wakeup=…)")
         try:
             body: Any = message.get("body")
-            return Record(message_id, parse(body, self.environment))
+            return Record(message_id, parse(body, self.environment), group_of(message))
         except RunlaneError as error:
-            return Record(message_id, error)
+            return Record(message_id, error, group_of(message))
 
     def _names(self, chosen: Collection[Queue | str] | None) -> tuple[str, ...]:
-        given = tuple(self.queue_registry) if chosen is None else chosen
-        return tuple(
-            (self.queue_registry.named(queue) if isinstance(queue, str) else self.queue_registry.require(queue)).name for queue in given
+        """The queues whose runs may start without a delivery; default: all. Those bound to FIFO never do, so none may be chosen."""
+        if chosen is None:
+            return tuple(queue.name for queue in self.queue_registry if queue.name not in self._ordered)
+        registry = self.queue_registry
+        names = tuple((registry.named(queue) if isinstance(queue, str) else registry.require(queue)).name for queue in chosen)
+        ConfigurationError.raise_if(
+            f"queue {name!r} is bound to FIFO: its runs start only as its SQS queue delivers them; leave it out here, "
+            "and let a worker receive from that SQS queue"
+            for name in names
+            if name in self._ordered
         )
+        return names
 
 
 def _checked(faults: list[str], check: Callable[..., Any], *arguments: Any) -> Any:

@@ -43,6 +43,7 @@ class Wire:
         self.delayed: list[Wakeup] = []
         self.refuses: Callable[[Wakeup], bool] = lambda wakeup: False
         self.breaks: BaseException | None = None
+        self.ordered: frozenset[str] = frozenset()
 
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         if self.breaks is not None:
@@ -54,6 +55,9 @@ class Wire:
 
     def serves(self, queue: str) -> bool:
         return True
+
+    def keeps_order(self, queue: str) -> bool:
+        return queue in self.ordered
 
     def close(self) -> None:
         return None

@@ -61,6 +61,7 @@ def claimed(task: str, payload: str = "null", **changes: Any) -> ClaimedRun:
 @dataclass
 class FakeTransport:
     bound: Collection[str] = ("main",)
+    ordered: Collection[str] = ()
     published: list[Wakeup] = field(default_factory=list)
     error: Exception | None = None
 
@@ -72,6 +73,9 @@ class FakeTransport:
 
     def serves(self, queue: str) -> bool:
         return queue in self.bound
+
+    def keeps_order(self, queue: str) -> bool:
+        return queue in self.ordered
 
     def close(self) -> None:
         return None
@@ -113,7 +117,7 @@ class FakeTriggers:
 
 @dataclass
 class FakeDeliveries:
-    """Claims answer from `claims`, in turn; settlements are kept and answered by `on_settle`."""
+    """Claims answer from `claims`, in turn, or else `on_claim`; settlements are kept and answered by `on_settle`."""
 
     claims: list[ClaimBatch | Exception] = field(default_factory=list)
     oldest: list[ClaimBatch] = field(default_factory=list)
@@ -122,18 +126,28 @@ class FakeDeliveries:
     asked: list[list[RunId]] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
     states: Mapping[RunId, bool] | None = None
+    polled: list[Collection[str]] = field(default_factory=list)
+    continued: list[Collection[str]] = field(default_factory=list)
+    on_claim: Callable[[Sequence[RunId]], ClaimBatch] = field(default=lambda asked: ClaimBatch())
     on_settle: Callable[[Sequence[Settlement]], SettleBatch] | None = None
 
-    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
-        self.calls.append("claim")
+    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str, own_only: bool = False) -> ClaimBatch:
+        return self._claim("claim own" if own_only else "claim", run_ids)
+
+    def forward_runs(self, run_ids: Sequence[RunId]) -> ClaimBatch:
+        return self._claim("forward", run_ids)
+
+    def _claim(self, call: str, run_ids: Sequence[RunId]) -> ClaimBatch:
+        self.calls.append(call)
         self.asked.append(list(run_ids))
-        answer = self.claims.pop(0) if self.claims else ClaimBatch()
+        answer = self.claims.pop(0) if self.claims else self.on_claim(run_ids)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
         self.calls.append("oldest")
+        self.polled.append(queues)
         self.limits.append(limit)
         return self.oldest.pop(0) if self.oldest else ClaimBatch()
 
@@ -159,6 +173,7 @@ class FakeDeliveries:
     ) -> tuple[SettleBatch, ClaimBatch]:
         settled = self.settle_runs(settlements)
         self.calls[-1] = "settle and claim"
+        self.continued.append(queues)
         self.limits.append(limit)
         return settled, self.oldest.pop(0) if self.oldest else ClaimBatch()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -29,9 +29,11 @@ def ship(order: Order) -> int:
 class Bench:
     """A runtime with everything around it in reach."""
 
-    def __init__(self, tasks: Iterable[Any] = (ship,), queues: Iterable[Queue] = (main,), **settings: Any) -> None:
+    def __init__(
+        self, tasks: Iterable[Any] = (ship,), queues: Iterable[Queue] = (main,), ordered: Collection[str] = (), **settings: Any
+    ) -> None:
         self.storage = FakeStorage()
-        self.transport = FakeTransport(bound=[queue.name for queue in queues])
+        self.transport = FakeTransport(bound=[queue.name for queue in queues], ordered=ordered)
         self.telemetry = FakeTelemetry()
         self.runlane = Runlane(lane=Lane(self.storage, self.transport), queues=queues, tasks=tasks, telemetry=self.telemetry, **settings)
 

@@ -199,8 +199,15 @@ class TriggerStore(Protocol):
 class DeliveryStore(Protocol):
     """The worker's floor: claim, heartbeat, settle."""
 
-    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
-        """Turn wakeups into leases; a wakeup without a dispatch row makes its run ready and claims what the fair order picks."""
+    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str, own_only: bool = False) -> ClaimBatch:
+        """Turn wakeups into leases; a wakeup without a dispatch row makes its run ready and claims what the fair order picks.
+
+        own_only: claims none but these runs; what else is picked is answered as wakeups.
+        """
+        ...
+
+    def forward_runs(self, run_ids: Sequence[RunId]) -> ClaimBatch:
+        """Make these runs ready and dispatch in fair order, claiming none: wakeups, refusals and expired leases are answered."""
         ...
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:

@@ -7,7 +7,7 @@ cost more than a quick attempt. `_turn` is held by whichever thread claims or se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from threading import Lock, Thread
 
@@ -20,6 +20,7 @@ from runlane.services.budget import TimeBudget
 from runlane.services.early import LONGEST, EarlyWakeups
 from runlane.services.finished import FinishedAttempts
 from runlane.services.intake import Intake, NoIntake
+from runlane.services.message_groups import MessageGroups
 from runlane.services.overtime import Overtime, settle_stray
 from runlane.services.recovery import recover
 from runlane.services.settle import NextClaim
@@ -34,7 +35,10 @@ Delivered = Callable[[Collection[RunId]], None]
 
 
 class Batch:
-    """`intake` keeps the delivery going beyond its wakeups, for as long as it is open."""
+    """`queues_by_run` names the runs of all wakeups; those in `groups` start as their groups permit, the others at once.
+
+    `intake` keeps the delivery going beyond its wakeups, for as long as it is open.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Batch:
         budget: TimeBudget,
         queues_by_run: dict[RunId, str],
         *,
+        groups: MessageGroups | None = None,
         intake: Intake | None = None,
         delivered: Delivered | None = None,
     ) -> None:
@@ -50,6 +55,7 @@ class Batch:
         """Runs whose wakeups met trouble with the infrastructure."""
         self._worker = worker
         self._queues_by_run = queues_by_run
+        self._groups = groups or MessageGroups()
         self._open: dict[RunId, Attempt] = {}
         self._finished = FinishedAttempts()
         self._early = EarlyWakeups()
@@ -66,8 +72,8 @@ class Batch:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
         with self.budget.waking(self.look):
             with self._turn:
-                if self._queues_by_run:
-                    self._claim(list(self._queues_by_run))
+                self._wake([run_id for run_id in self._queues_by_run if run_id not in self._groups.run_ids])
+                self._claim_in_groups()
                 is_done = self._end_turn()
             while not is_done:
                 self._watch.wait()
@@ -116,14 +122,38 @@ class Batch:
 
     # Claiming
 
-    def _claim(self, run_ids: Sequence[RunId]) -> None:
-        settings = self._worker.settings
+    def _wake(self, run_ids: Sequence[RunId]) -> None:
+        """Claim what may start here; what is kept in order elsewhere, and came by the timers queue, is dispatched to there."""
+        ordered = self._worker.settings.ordered_queues
+        elsewhere = [run_id for run_id in run_ids if self._queues_by_run.get(run_id) in ordered] if ordered else []
+        if elsewhere:
+            self._ask(elsewhere, lambda: self._worker.store.forward_runs(elsewhere))
+        if here := [run_id for run_id in run_ids if run_id not in elsewhere]:
+            self._claim(here)
+
+    def _claim_in_groups(self) -> None:
+        """Claim what is next of each message group, until each that goes on has an attempt under way."""
+        while self._groups:
+            if self._worker.pool.is_clogged or not self.budget.fits(None, self._worker.clock.monotonic()):
+                self._groups.close()
+            if not (run_ids := self._groups.next()):
+                return
+            self._claim(run_ids, own_only=True)
+            for run_id in run_ids:
+                if run_id not in self._open:
+                    self._groups.end(run_id)
+
+    def _claim(self, run_ids: Sequence[RunId], *, own_only: bool = False) -> None:
+        settings, store = self._worker.settings, self._worker.store
+        self._ask(run_ids, lambda: store.claim_runs(run_ids, lease_for=settings.lease_for, worker=settings.name, own_only=own_only))
+
+    def _ask(self, run_ids: Sequence[RunId], ask: Callable[[], ClaimBatch]) -> None:
         # Read before the claim: leases are at least as fresh as it says.
         claimed_at = self._worker.clock.monotonic()
         try:
-            batch = self._worker.store.claim_runs(run_ids, lease_for=settings.lease_for, worker=settings.name)
+            batch = ask()
         except Exception as error:  # The border around a record: it fails, comes again, and its run is safe in storage.
-            self.failed.update(run_ids)
+            self._fail(run_ids)
             self._worker.telemetry.emit("claim.failed", count=len(run_ids), error=repr(error))
         else:
             self._accept(batch, claimed_at)
@@ -134,9 +164,14 @@ class Batch:
         if self._intake.is_open and self._intake.next_at <= now and (room := self._worker.room) > 0 and self._may_go_on(now):
             self._accept(self._intake.take(room), now)
 
+    def _fail(self, run_ids: Iterable[RunId]) -> None:
+        for run_id in run_ids:
+            self.failed.add(run_id)
+            self._groups.give_back(run_id)
+
     def _claim_early(self) -> None:
         if self._early and (due := self._early.pop_due(self._worker.clock.monotonic())):
-            self._claim(due)
+            self._wake(due)
 
     def _accept(self, batch: ClaimBatch, claimed_at: float) -> None:
         tasks, holds = self._worker.tasks, self._worker.heartbeat.holds
@@ -145,7 +180,7 @@ class Batch:
         settlements += [_not_known(run) for run in batch.claims if run.task not in tasks]
         hints = self._refused(batch.refusals)
         self._unpublished += [*batch.wakeups, *hints]
-        self.failed.update(self._worker.settler.settle(settlements).unsettled)
+        self._fail(self._worker.settler.settle(settlements).unsettled)
 
     def _start(self, claims: Sequence[ClaimedRun], claimed_at: float) -> None:
         tasks, clock = self._worker.tasks, self._worker.clock
@@ -165,9 +200,13 @@ class Batch:
         now = self._worker.clock.monotonic()
         hints: list[Wakeup] = []
         for refusal in refusals:
+            in_order = refusal.run_id in self._groups.run_ids
+            if in_order and refusal.reason == "leased":
+                # Its attempt goes on elsewhere, or its lease has yet to expire: what stands behind it must not overtake it.
+                self._groups.give_back(refusal.run_id)
             if refusal.due_in is None:
                 continue
-            if refusal.due_in <= LONGEST and self.budget.fits(None, now + refusal.due_in.total_seconds()):
+            if not in_order and refusal.due_in <= LONGEST and self.budget.fits(None, now + refusal.due_in.total_seconds()):
                 self._early.hold(refusal.run_id, refusal.due_in, now)
             elif refusal.due_in <= LONGEST_HINT and refusal.run_id in self._queues_by_run:
                 hints.append(Wakeup(refusal.run_id, self._queues_by_run[refusal.run_id], delay=refusal.due_in, hint=True))
@@ -186,7 +225,7 @@ class Batch:
         settlements = [attempt.settlement for attempt in attempts if attempt.settlement is not None]
         then = self._next_claim(len(attempts), began_at)
         report = self._worker.settler.write(settlements, then)
-        self.failed.update(report.unsettled)
+        self._fail(report.unsettled)
         self._forget(attempts)
         if report.claimed is not None:
             self._accept(report.claimed, began_at)
@@ -194,6 +233,7 @@ class Batch:
             self._intake.rest(began_at)
         self._unpublished += report.wakeups
         self._tell_delivered([attempt.claim.run_id for attempt in attempts])
+        self._claim_in_groups()
 
     def _publish(self) -> None:
         wakeups, self._unpublished = self._unpublished, []
@@ -202,7 +242,7 @@ class Batch:
     def _next_claim(self, freed: int, now: float) -> NextClaim | None:
         settings = self._worker.settings
         room = self._worker.room + freed
-        may_continue = now < self.budget.started_at + settings.continue_inline_for
+        may_continue = now < self.budget.started_at + settings.continue_inline_for and not self._groups.run_ids
         if room <= 0 or not may_continue or not self._may_go_on(now):
             return None
         return NextClaim(settings.queues, room, settings.lease_for, settings.name)
@@ -216,14 +256,18 @@ class Batch:
         )
 
     def _tell_delivered(self, run_ids: Collection[RunId]) -> None:
-        """Of the wakeups' runs that have ended or will not start, and whose trouble was not the infrastructure's."""
+        """Of the wakeups' runs that have ended or will not start, and whose records need not come again."""
         if self._delivered is not None:
-            self._delivered([run_id for run_id in run_ids if run_id in self._queues_by_run and run_id not in self.failed])
+            kept = self.failed | self._groups.returned_runs
+            self._delivered([run_id for run_id in run_ids if run_id in self._queues_by_run and run_id not in kept])
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         self._worker.heartbeat.drop(attempts)
         for attempt in attempts:
             self._open.pop(attempt.claim.run_id, None)
+            if _is_not_started(attempt):
+                self._groups.give_back(attempt.claim.run_id)
+            self._groups.end(attempt.claim.run_id)
         self._finished.open_count = len(self._open)
 
     # Deadlines
@@ -254,6 +298,7 @@ class Batch:
             self._worker.heartbeat.ensure_beating()
 
     def _hand_back(self) -> None:
+        self._groups.close()
         waiting = self._worker.pool.withdraw(self)
         for attempt in waiting:
             self._worker.pipeline.conclude(attempt, NotStarted(ZERO, "out_of_time"))
@@ -272,6 +317,7 @@ class Batch:
         self._worker.pool.count_strays(len(strays))
         for attempt in strays:
             del self._open[attempt.claim.run_id]
+            self._groups.give_back(attempt.claim.run_id)
         self._finished.open_count = len(self._open)
         self._worker.telemetry.emit("attempt.strayed", run_ids=[attempt.claim.run_id for attempt in strays])
         return not self._open
@@ -284,3 +330,8 @@ def _not_known(run: ClaimedRun) -> Settlement:
 
 def _is_handed_back(attempt: Attempt) -> bool:
     return attempt.settlement is not None and attempt.settlement.kind is OutcomeKind.HANDED_BACK
+
+
+def _is_not_started(attempt: Attempt) -> bool:
+    """Handed back for want of time, to start as soon as somebody has some."""
+    return _is_handed_back(attempt) and attempt.settlement is not None and not attempt.settlement.delay

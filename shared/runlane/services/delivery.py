@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,16 +11,18 @@ from runlane.domain.ids import RunId
 from runlane.ports.transport import DeliveryMessage
 from runlane.services.batch import Batch
 from runlane.services.budget import Remaining, TimeBudget
+from runlane.services.message_groups import GroupedRecord, MessageGroups
 from runlane.services.stop import Stop
 from runlane.services.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message of a batch: what it asks for, or why it cannot be read."""
+    """One message of a batch: what it asks for, or why it cannot be read; from a FIFO queue, the `group` that it is kept in order in."""
 
     message_id: str
     wakeup: DeliveryMessage | RunlaneError
+    group: str | None = None
 
 
 Acknowledge = Callable[[Sequence[str]], None]
@@ -31,7 +33,7 @@ FailureObserver = Callable[[str, RunlaneError], None]
 
 
 class Delivery:
-    """SPEC section 6 for standard queues. Safe to call from several threads; attempts share the process's pool."""
+    """SPEC section 6. Safe to call from several threads; attempts share the process's pool."""
 
     def __init__(self, worker: Worker, observers: Sequence[FailureObserver] = (), stop: Stop | None = None) -> None:
         self._worker = worker
@@ -48,14 +50,17 @@ class Delivery:
         """
         failures = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, RunlaneError)}
         wakeups = {record.message_id: record.wakeup for record in records if isinstance(record.wakeup, DeliveryMessage)}
+        groups = MessageGroups(_grouped(records))
         if wakeups:
-            failures.update(self._executed(wakeups, remaining, delivered))
+            failures.update(self._executed(wakeups, groups, remaining, delivered))
         for message_id, error in failures.items():
             self._tell(message_id, error)
-        return tuple(record.message_id for record in records if record.message_id in failures)
+        if held := groups.returned.difference(failures):
+            self._worker.telemetry.emit("delivery.returned", count=len(held))
+        return tuple(record.message_id for record in records if record.message_id in failures or record.message_id in held)
 
     def _executed(
-        self, wakeups: dict[str, DeliveryMessage], remaining: Remaining | None, delivered: Acknowledge | None
+        self, wakeups: dict[str, DeliveryMessage], groups: MessageGroups, remaining: Remaining | None, delivered: Acknowledge | None
     ) -> dict[str, RunlaneError]:
         try:
             self._worker.require_unclogged()
@@ -63,7 +68,8 @@ class Delivery:
             return dict.fromkeys(wakeups, error)
         queues: dict[RunId, str] = {wakeup.run_id: wakeup.queue for wakeup in wakeups.values()}
         budget = TimeBudget(self._worker.clock, remaining, self._worker.settings.deadline_margin, self._stop)
-        batch = Batch(self._worker, budget, queues, delivered=delivered and partial(_tell_delivered, wakeups, delivered))
+        told = delivered and partial(_tell_delivered, wakeups, delivered)
+        batch = Batch(self._worker, budget, queues, groups=groups, delivered=told)
         batch.run()
         if not batch.failed:
             return {}
@@ -82,3 +88,10 @@ class Delivery:
 def _tell_delivered(wakeups: Mapping[str, DeliveryMessage], acknowledge: Acknowledge, run_ids: Collection[RunId]) -> None:
     if done := [message_id for message_id, wakeup in wakeups.items() if wakeup.run_id in run_ids]:
         acknowledge(done)
+
+
+def _grouped(records: Sequence[Record]) -> Iterator[GroupedRecord]:
+    for record in records:
+        if record.group is not None:
+            run_id = record.wakeup.run_id if isinstance(record.wakeup, DeliveryMessage) else None
+            yield GroupedRecord(record.message_id, record.group, run_id)

@@ -24,10 +24,15 @@ ExitProcess = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Durations in seconds but `lease_for`. `queues` are those whose oldest dispatch rows an invocation goes on with."""
+    """Durations in seconds but `lease_for`.
+
+    `queues`: those whose oldest dispatch rows an invocation goes on with. `ordered_queues`: those of which it never does, and whose
+    wakeups start nothing unless they come in a message group, as their transport keeps deliveries in order.
+    """
 
     name: str
     queues: Collection[str]
+    ordered_queues: Collection[str] = frozenset()
     concurrency: int = 10
     lease_for: timedelta = timedelta(seconds=60)
     deadline_margin: float = 5.0

@@ -19,10 +19,12 @@ class PostgresDeliveryStore:
         self._session = session
         self._heartbeat_session = heartbeat_session
 
-    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str) -> ClaimBatch:
-        # Sorted, since dispatch rows are locked in the order in which they stand here.
-        ids = array_literal(sorted(set(run_ids)))
-        return claim_batch(self._session.run("claim_runs", {"ids": ids, "lease": lease_for, "worker": worker}))
+    def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str, own_only: bool = False) -> ClaimBatch:
+        asked = {"ids": _sorted(run_ids), "lease": lease_for, "worker": worker, "own_only": own_only}
+        return claim_batch(self._session.run("claim_runs", asked))
+
+    def forward_runs(self, run_ids: Sequence[RunId]) -> ClaimBatch:
+        return claim_batch(self._session.run("forward_runs", {"ids": _sorted(run_ids)}))
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
         asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
@@ -46,3 +48,8 @@ class PostgresDeliveryStore:
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
         rows = self._heartbeat_session.run(statement, {"ids": array_literal(leases), "tokens": array_literal(leases.values()), **extra})
         return tuple(LeaseState(RunId(run_id), requested) for run_id, requested in rows)
+
+
+def _sorted(run_ids: Sequence[RunId]) -> str:
+    """Without repeats, and sorted, since dispatch rows are locked in the order in which they stand here."""
+    return array_literal(sorted(set(run_ids)))

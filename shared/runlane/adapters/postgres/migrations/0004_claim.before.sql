@@ -141,8 +141,50 @@ LANGUAGE sql IMMUTABLE AS $$
             e.verdict, e.due_in)::{schema}.claim
 $$;
 
+-- Leases found expired on the way, for the caller to recover.
+CREATE FUNCTION {schema}.expired_claims_v1(p_woken {schema}.effect[]) RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'expired', l.run_id::text, l.token::text, r.task, q.name, NULL::json, l.attempt, l.failures, r.max_attempts, r.tenant,
+           r.concurrency_key, l.due_at, r.created_at, NULL::timestamptz, NULL::json, NULL::json,
+           CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' END, NULL::interval
+    FROM unnest(p_woken) e JOIN {schema}.lease l ON l.run_id = e.run_id JOIN {schema}.run r ON r.run_id = l.run_id
+    JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
+END $$;
+
+-- What was picked for runs that may not start where their wakeups came: a wakeup for each but those of p_own.
+CREATE FUNCTION {schema}.send_picked_v1(p_woken {schema}.effect[], p_own uuid[]) RETURNS {schema}.effect[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg((CASE WHEN e.kind NOT IN ('picked', 'wakeup') THEN e.kind WHEN e.run_id = ANY (p_own) THEN 'picked' ELSE 'wakeup' END,
+                      e.ord, e.run_id, e.verdict, e.queue, e.tenant, e.concurrency_key, e.due_at, e.due_in, e.detail)::{schema}.effect)
+    FROM unnest(p_woken) e
+$$;
+
+-- Wakeups that came where their runs may not start, as from the timers queue of FIFO queues: make the runs ready, dispatch in fair
+-- order, and answer wakeups for what was picked. A run that has its dispatch row already gets its wakeup once more.
+CREATE FUNCTION {schema}.forward_runs_v1(p_ids uuid[]) RETURNS SETOF {schema}.claim
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_sent uuid[]; v_missing uuid[]; v_woken {schema}.effect[];
+BEGIN
+    v_sent := ARRAY(SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids));
+    RETURN QUERY
+    SELECT c.* FROM unnest(v_sent) i CROSS JOIN LATERAL (
+        SELECT r.tenant, r.concurrency_key, q.name FROM {schema}.run r JOIN {schema}.queue q ON q.queue_id = r.queue_id WHERE r.run_id = i) r
+    CROSS JOIN LATERAL {schema}.effect_as_claim_v1(('wakeup', 0, i, NULL, r.name, r.tenant, r.concurrency_key, NULL, NULL, NULL)::{schema}.effect) c;
+    v_missing := ARRAY(SELECT i FROM unnest(p_ids) i WHERE i <> ALL (v_sent));
+    IF cardinality(v_missing) > 0 THEN
+        SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
+        RETURN QUERY SELECT c.* FROM unnest({schema}.send_picked_v1(v_woken, '{}')) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c
+                     WHERE e.kind <> 'expired';
+        RETURN QUERY SELECT * FROM {schema}.expired_claims_v1(v_woken);
+    END IF;
+END $$;
+
 -- p_ids is sorted and without repeats. Nearly always every wakeup has its dispatch row, all of one queue, or finds its run ended.
-CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
+-- p_own_only: a wakeup starts its own run or none, as deliveries that are kept in order must.
+CREATE FUNCTION {schema}.claim_runs_v1(p_ids uuid[], p_lease interval, p_worker text, p_own_only boolean DEFAULT false)
+RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_missing uuid[]; v_mine uuid[]; v_woken {schema}.effect[]; v_queues int[];
@@ -168,6 +210,9 @@ BEGIN
     FROM (SELECT DISTINCT unnest(p_ids) AS i) x LEFT JOIN {schema}.dispatch d ON d.run_id = x.i;
     IF v_missing IS NOT NULL THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
+        IF p_own_only THEN
+            v_woken := {schema}.send_picked_v1(v_woken, p_ids);
+        END IF;
         IF v_ids IS NOT NULL THEN
             PERFORM {schema}.counter_shard_v1();
             -- Tenants may be locked now, which come after dispatch rows in the lock order: so wait for none. One that somebody holds
@@ -185,12 +230,7 @@ BEGIN
         SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids
         FROM (SELECT unnest(v_ids) UNION ALL SELECT e.run_id FROM unnest(v_woken) e WHERE e.kind = 'picked') x(i);
         RETURN QUERY SELECT c.* FROM unnest(v_woken) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c WHERE e.kind NOT IN ('picked', 'expired');
-        RETURN QUERY
-        SELECT 'expired', l.run_id::text, l.token::text, r.task, q.name, NULL::json, l.attempt, l.failures, r.max_attempts, r.tenant,
-               r.concurrency_key, l.due_at, r.created_at, NULL::timestamptz, NULL::json, NULL::json,
-               CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' END, NULL::interval
-        FROM unnest(v_woken) e JOIN {schema}.lease l ON l.run_id = e.run_id JOIN {schema}.run r ON r.run_id = l.run_id
-        JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
+        RETURN QUERY SELECT * FROM {schema}.expired_claims_v1(v_woken);
     END IF;
     IF v_ids IS NOT NULL THEN
         v_queues := ARRAY(SELECT DISTINCT queue_id FROM {schema}.dispatch WHERE run_id = ANY (v_ids) ORDER BY 1);

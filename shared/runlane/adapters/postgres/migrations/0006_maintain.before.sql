@@ -126,7 +126,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Wakeups that were never published, or whose publisher died, for publishing by the caller.
+-- Wakeups that were never published, or whose publisher died, for publishing by the caller in the order of their dispatch.
 CREATE FUNCTION {schema}.claim_unpublished_v1(p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_now timestamptz := clock_timestamp();
@@ -138,9 +138,10 @@ BEGIN
         ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED),
     taken AS (
         UPDATE {schema}.dispatch d SET publish_status = 'claimed', publish_claimed_at = v_now, publish_attempts = publish_attempts + 1
-        FROM mine WHERE d.run_id = mine.run_id RETURNING d.run_id, d.queue_id, d.due_at)
+        FROM mine WHERE d.run_id = mine.run_id RETURNING d.run_id, d.queue_id, d.due_at, d.dispatch_seq)
     SELECT 'wakeup', 0, t.run_id, NULL::text, q.name, r.tenant, r.concurrency_key, t.due_at, NULL::interval, NULL::json
-    FROM taken t JOIN {schema}.run r ON r.run_id = t.run_id JOIN {schema}.queue q ON q.queue_id = t.queue_id;
+    FROM taken t JOIN {schema}.run r ON r.run_id = t.run_id JOIN {schema}.queue q ON q.queue_id = t.queue_id
+    ORDER BY t.dispatch_seq;
 END $$;
 
 -- Write what became of wakeups. A hint that failed loses its mark, so that the tick sends it again.

@@ -1,6 +1,10 @@
 -- name: claim_runs
 -- Turn wakeups into leases.
-SELECT * FROM {schema}.claim_runs_v1(%(ids)s::uuid[], %(lease)s, %(worker)s);
+SELECT * FROM {schema}.claim_runs_v1(%(ids)s::uuid[], %(lease)s, %(worker)s, %(own_only)s);
+
+-- name: forward_runs
+-- Dispatch runs that may not start where their wakeups came.
+SELECT * FROM {schema}.forward_runs_v1(%(ids)s::uuid[]);
 
 -- name: claim_oldest
 -- Lease the oldest unclaimed dispatch rows of some queues.
