@@ -42,7 +42,7 @@ build: $(BUILD) ## what sam deploy ships, checked and built (needs python3.13 on
 
 lock: $(DEV) ## pin every requirements file anew from pyproject.toml
 	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --group install --output-file requirements.txt
-	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --group install --group dev --constraint requirements.txt --output-file requirements-dev.txt
+	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --extra testing --group install --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	$(LOCK) $(LAMBDA) pyproject.toml --constraint requirements.txt --output-file layers/dependencies/requirements.txt
 	$(LOCK) $(ANYWHERE) --group build --output-file requirements-build.txt
 

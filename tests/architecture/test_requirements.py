@@ -25,6 +25,7 @@ PROJECT = PYPROJECT["project"]["dependencies"]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 GROUPS = PYPROJECT["dependency-groups"]
 OWN = f"{PYPROJECT['project']['name']}["
+TESTING = EXTRAS.pop("testing")
 EVERYWHERE = [*PROJECT, *(line for extra in EXTRAS.values() for line in extra if not line.startswith(OWN)), *GROUPS["install"]]
 
 
@@ -68,7 +69,7 @@ def test_the_local_requirements_hold_the_product_and_its_local_lane_and_nothing_
     [
         (LAYER, PROJECT),
         (LOCAL, EVERYWHERE),
-        (DEV, [*EVERYWHERE, *GROUPS["dev"]]),
+        (DEV, [*EVERYWHERE, *TESTING, *GROUPS["dev"]]),
         (BUILD, GROUPS["build"]),
     ],
     ids=["layer", "local", "dev", "build"],

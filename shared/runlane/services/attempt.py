@@ -89,6 +89,10 @@ class Attempt:
     def remaining(self) -> float:
         return 0.0 if self.deadline is None else max(0.0, self.deadline - self.clock.monotonic())
 
+    def end(self, settlement: Settlement, end: AttemptEnd) -> None:
+        """Keep what is to be written; not the end itself, whose traceback would keep the handler's frames."""
+        self.settlement = settlement
+
     @property
     def is_stopped(self) -> bool:
         """Whether its time is up because the worker is being stopped, which is no fault of its own."""
@@ -142,10 +146,10 @@ class Pipeline:
 
     def conclude(self, attempt: Attempt, end: AttemptEnd) -> None:
         try:
-            attempt.settlement = self.decide(attempt, end)
+            attempt.end(self.decide(attempt, end), end)
         except BaseException as error:  # An exception so odd that it cannot be described; its run must be settled all the same.
             described = RuntimeError(f"the attempt's failure cannot be described: {type(error).__name__}")
-            attempt.settlement = self.decide(attempt, Raised(described))
+            attempt.end(self.decide(attempt, Raised(described)), Raised(described))
 
     def decide(self, attempt: Attempt, end: AttemptEnd) -> Settlement:
         """What is written for this end."""
