@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -30,7 +31,7 @@ from runlane.runtime import Runlane
 from runlane.services.attempt import Middleware
 from runlane.services.lane import Lane
 from runlane.services.payload import AnyTask
-from runlane.settings import Settings, read_settings
+from runlane.settings import APP_PATH, Settings, read_settings
 
 
 def environment_runlane(
@@ -77,6 +78,8 @@ def load_app(path: str) -> Runlane:
 
     What the application itself raises while it is imported or built comes through as it is.
     """
+    if re.fullmatch(APP_PATH, path) is None:
+        raise _app_invalid(path, "names no application; write it as module:attribute, e.g. app:runlane")
     module, _, attribute = path.partition(":")
     try:
         found = _named(_imported(module, path), attribute, path)

@@ -34,6 +34,7 @@ _VARIABLES = {
 }
 _BY_VARIABLE = {variable: field for field, variable in _VARIABLES.items()}
 
+APP_PATH = r"\w+(\.\w+)*:\w+"
 SHORTEST_LEASE = timedelta(seconds=1)
 """A worker extends its leases after a third of their length, so that two heartbeats may fail. Three a second are the most that make
 sense: ordinary pauses of a process, a network or a database take hundreds of milliseconds, and must not cost a living worker its runs."""
@@ -73,7 +74,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    app: Annotated[str, _matching(r"\w+(\.\w+)*:\w+", "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
+    app: Annotated[str, _matching(APP_PATH, "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
     """Where the catalog is, as `module:attribute`: a `Runlane`, or a function that makes one."""
     environment: Annotated[str, AfterValidator(_name)] = "production"
     database_schema: Annotated[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from app import runlane as application
+from runlane import cli
 
 ROOT = Path(__file__).parents[2]
 OURS = ("RUNLANE_", "DATABASE_URL", "AWS_")
@@ -40,3 +46,20 @@ def runlane(*arguments: str, folder: Path, stdin: str = "", timeout: float = 60,
         command(*arguments), cwd=folder, env=variables(**given), input=stdin, capture_output=True, text=True, timeout=timeout, check=False
     )
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def inside(*arguments: str, folder: Path, stdin: str = "", **given: str) -> Answer:
+    """The same in this process, which takes a tenth of the time; what the command changes in it is undone."""
+    out, err = io.StringIO(), io.StringIO()
+    application.cache_clear()
+    with (
+        mock.patch.dict(os.environ, variables(**given), clear=True),
+        mock.patch.object(sys, "path", list(sys.path)),
+        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = cli.run(arguments)
+    application.cache_clear()
+    return Answer(code, out.getvalue(), err.getvalue())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import ROOT, Answer, command, runlane, variables
+from tests.acceptance.command import ROOT, Answer, command, inside, runlane, variables
 from tests.local.waiting import until
 
 Run = Callable[..., Answer]
@@ -37,6 +37,12 @@ def dev(project: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="session")
-def run(project: Path, dev: subprocess.Popen[bytes]) -> Run:
+def shell(project: Path, dev: subprocess.Popen[bytes]) -> Run:
     """A command in the folder of a running development session, and nothing in its environment to find it by."""
     return partial(runlane, folder=project)
+
+
+@pytest.fixture(scope="session")
+def run(project: Path, dev: subprocess.Popen[bytes]) -> Run:
+    """The same in this process."""
+    return partial(inside, folder=project)

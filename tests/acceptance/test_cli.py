@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import runlane, variables
+from runlane.cli.manual import MANUALS
+from tests.acceptance.command import command, inside, runlane, variables
 from tests.acceptance.conftest import Run
 
 SUMMARY = ["run_id", "task", "queue", "status", "tenant", "concurrency_key", "attempt", "failures", "created_at", "due_at", "ended_at"]
@@ -38,8 +45,18 @@ STATS = ["queue", "waiting", "scheduled", "due", "dispatched", "running", "oldes
 NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "RUNLANE_QUEUE_URL": "http://127.0.0.1:1/0/none"}
 
 
-def test_a_run_is_triggered_awaited_and_remembered(run: Run) -> None:
-    done = run("trigger", "invoices.sync", '{"customer": "acme"}', "--wait", "60s", "--json")
+@contextmanager
+def watching(folder: Path, *arguments: str, stdout: int = subprocess.PIPE, **given: str) -> Iterator[subprocess.Popen[str]]:
+    words = command(*arguments, "--watch", "--every", "100ms")
+    with subprocess.Popen(words, cwd=folder, env=variables(**given), stdout=stdout, text=True) as watched:
+        try:
+            yield watched
+        finally:
+            watched.kill()
+
+
+def test_a_run_is_triggered_awaited_and_remembered(shell: Run, run: Run) -> None:
+    done = shell("trigger", "invoices.sync", '{"customer": "acme"}', "--wait", "60s", "--json")
     assert (done.code, done.err) == (0, "")
     assert list(done.document) == RECORD
     assert (done.document["status"], done.document["result"]["invoices"], done.document["concurrency_key"]) == ("succeeded", 60, "acme")
@@ -88,8 +105,11 @@ def test_a_pause_holds_runs_back_until_resumed(run: Run) -> None:
     stats = {queue["queue"]: queue for queue in run("queues", "stats", "--json").document["data"]}
     assert list(stats["main"]) == STATS
     assert (stats["main"]["paused"], stats["main"]["due"]) == (True, 1)
-    assert run("runs", "cancel", waiting, "--reason", "a test", "--json").document == {"run_id": waiting, "status": "cancelled"}
-    assert run("queues", "resume", "main").out == "resumed: no run waited that could start\n"
+    assert run("runs", "cancel", waiting, "--reason", "a test", "--json").document == {
+        "data": [{"run_id": waiting, "status": "cancelled"}],
+        "refused": [],
+    }
+    assert run("queues", "resume", "main").out.startswith("resumed: no run waited that could start\n")
     assert "paused" not in run("queues", "stats", "main").out
 
 
@@ -100,7 +120,104 @@ def test_lists_filter_and_page(run: Run) -> None:
     assert all(list(summary) == SUMMARY for summary in first["data"])
     rest = run("runs", "list", "--tenant", "pages", "--limit", "2", "--cursor", first["next_cursor"], "--json").document
     assert [len(first["data"]), len(rest["data"]), rest["next_cursor"]] == [2, 1, None]
-    assert run("--json", "runs", "list", "--status", "failed", "--task", "nothing").document == {"data": [], "next_cursor": None}
+    assert run("--json", "runs", "list", "--status", "failed", "--task", "nothing").document == {
+        "data": [],
+        "next_cursor": None,
+        "next": None,
+    }
+
+
+def test_the_next_page_is_a_command_that_means_the_same_whenever_it_is_run(run: Run) -> None:
+    for number in range(2):
+        run("trigger", "receipts.send", json.dumps({"invoice_id": f"next-{number}", "address": "a"}), "--tenant", "a 'b' \x1b[31m")
+    words = ["runs", "list", "--tenant", "a 'b' \x1b[31m", "--created-after", "2h", "--created-before", "2999-01-01", "--limit", "1"]
+    first = run(*words, "--json").document
+    shown = run(*words).out
+    assert "\x1b" not in shown
+    assert first["next"].replace(" --tenant", "").split()[:3] == ["runlane", "runs", "list"]
+    named = next(line for line in shown.splitlines() if line.startswith("next: ")).removeprefix("next: ")
+    # What bash makes of the line is what a person gets who copies it.
+    copied = subprocess.run(["bash", "-c", f"printf '%s\\0' {named}"], capture_output=True, text=True, check=True).stdout.split("\0")[1:-1]
+    rest = run(*copied, "--json").document
+    assert [len(page["data"]) for page in (first, rest)] == [1, 1]
+    assert (rest["next"], first["data"] == rest["data"]) == (None, False)
+
+
+def test_a_cursor_of_another_filter_is_refused(run: Run) -> None:
+    cursor = run("runs", "list", "--limit", "1", "--json").document["next_cursor"]
+    assert "made for another filter" in run("runs", "list", "--task", "receipts.send", "--cursor", cursor).err
+
+
+def test_runs_of_a_task_that_left_may_be_asked_for_and_a_slip_is_told(run: Run) -> None:
+    listed = run("runs", "list", "--task", "invoice.sync")
+    assert (listed.code, listed.out) == (0, "no run matches; the application has no task 'invoice.sync'; did you mean 'invoices.sync'?\n")
+
+
+def test_several_runs_are_cancelled_each_for_itself(run: Run) -> None:
+    held = [run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--json").document["run_id"] for _ in range(2)]
+    unknown = "01900000-0000-7000-8000-000000000000"
+    cancelled = run("runs", "cancel", *held, unknown, "--json")
+    assert cancelled.code == 1
+    assert cancelled.document["data"] == [{"run_id": run_id, "status": "cancelled"} for run_id in held]
+    assert [(entry["run_id"], entry["code"]) for entry in cancelled.document["refused"]] == [(unknown, "run_not_found")]
+    assert run("runs", "cancel", held[0], "nonsense").code == 2
+
+
+def test_a_watched_run_is_told_change_by_change_until_it_ends(project: Path, run: Run) -> None:
+    run_id = run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--json").document["run_id"]
+    with watching(project, "runs", "show", run_id, "--json") as watched:
+        assert watched.stdout is not None
+        assert json.loads(watched.stdout.readline())["status"] == "scheduled"
+        run("runs", "cancel", run_id)
+        assert json.loads(watched.stdout.readline())["status"] == "cancelled"
+        assert (watched.stdout.read(), watched.wait(20)) == ("", 0)
+
+
+def test_a_watched_queue_is_told_line_by_line_until_interrupted(project: Path, run: Run) -> None:
+    with watching(project, "queues", "stats", "exports") as watched:
+        assert watched.stdout is not None
+        assert watched.stdout.readline().startswith("exports  waiting 0")
+        run("queues", "pause", "exports")
+        assert watched.stdout.readline().endswith("blocked: paused\n")
+        run("queues", "resume", "exports")
+        assert "blocked" not in watched.stdout.readline()
+        watched.send_signal(signal.SIGINT)
+        assert watched.wait(20) == 0
+
+
+def test_a_terminal_that_watched_gets_its_cursor_back(project: Path, run: Run) -> None:
+    terminal, theirs = pty.openpty()
+    with watching(project, "queues", "stats", stdout=theirs, TERM="xterm") as watched:
+        os.close(theirs)
+        seen = os.read(terminal, 4096)
+        while b"invoice_sync" not in seen:
+            seen += os.read(terminal, 4096)
+        watched.terminate()
+        assert watched.wait(20) == 0
+    rest = os.read(terminal, 65536)
+    os.close(terminal)
+    assert b"\x1b[?25l" in seen
+    assert b"\x1b[?25h" in rest
+
+
+def test_a_shell_completes_the_names_of_the_application(run: Run, tmp_path: Path) -> None:
+    typed = {"_RUNLANE_COMPLETE": "complete_bash", "COMP_WORDS": "runlane trigger in", "COMP_CWORD": "2"}
+    assert run(**typed).out.split() == ["invoices.sync"]
+    assert run(**{**typed, "COMP_WORDS": "runlane runs list --queue ", "COMP_CWORD": "4"}).out.split() == [
+        "main",
+        "invoice_sync",
+        "exports",
+    ]
+    nowhere = inside(folder=tmp_path, **typed)
+    assert (nowhere.out.strip(), nowhere.err) == ("", "")
+
+
+def test_weights_and_keys_are_set_and_freed(run: Run) -> None:
+    assert run("queues", "weight", "main", "pages", "3", "--json").document == {"queue": "main", "tenant": "pages", "weight": 3}
+    assert "3 turns" in run("queues", "weight", "main", "pages", "3").out
+    run("trigger", "receipts.send", '{"invoice_id": "freed", "address": "a"}')
+    freed = [run("idempotency-keys", "reset", "receipts.send", "receipt/freed", "--json").document for _ in range(2)]
+    assert freed == [{"task": "receipts.send", "key": "receipt/freed", "freed": was_owned} for was_owned in (True, False)]
 
 
 def test_tick_and_migrate_have_nothing_left_to_do(run: Run) -> None:
@@ -123,6 +240,14 @@ def test_a_second_session_in_the_folder_is_refused(run: Run) -> None:
         (2, ["trigger", "invoices.sync", "[" * 100_000], "too deeply"),
         (2, ["trigger", "invoices.sync", "@nowhere.json"], "cannot be read"),
         (2, ["trigger", "nothing"], "there are: invoices.sync"),
+        (2, ["trigger", "invoice.sync"], "did you mean 'invoices.sync'?"),
+        (1, ["queues", "stats", "mian"], "did you mean 'main'?"),
+        (2, ["queues", "stats", "--watch", "--every", "1ms"], "--every: '1ms' is more often"),
+        (2, ["queues", "weight", "main", "acme", "0"], "weight: 0"),
+        (2, ["runs", "list", "--created-after", "yesterday"], "--created-after: 'yesterday' is neither a duration"),
+        (2, ["runs", "list", "--created-before", "2026-13-01"], "--created-before: '2026-13-01' is no time"),
+        (2, ["runs", "list", "--limit", "201"], "limit"),
+        (2, ["runs", "list", "--task", ""], "task"),
         (2, ["trigger", "invoices.sync", '{"customer": 1}'], "customer"),
         (2, ["trigger", "invoices.sync", '{"customer": "a"}', "--delay", "soon"], "duration"),
         (2, ["runs", "show", "not-an-id"], "not a UUID"),
@@ -141,6 +266,7 @@ def test_a_refusal_is_said_in_words(run: Run, code: int, arguments: list[str], s
 def test_an_error_is_a_document_too(run: Run) -> None:
     refused = run("runs", "show", "01900000-0000-7000-8000-000000000000", "--json")
     assert list(json.loads(refused.err)["error"]) == ["code", "message", "retryable", "meta"]
+    assert json.loads(run("runs", "list", "--limit", "many", "--json").err)["error"]["code"] == "usage_invalid"
 
 
 @pytest.mark.parametrize("arguments", [["runs", "list"], ["migrate"]])
@@ -149,6 +275,12 @@ def test_a_database_out_of_reach_is_said_in_words(tmp_path: Path, arguments: lis
     assert refused.code == 1
     assert "Connection refused" in refused.err
     assert "Traceback" not in refused.err
+
+
+def test_a_database_without_a_schema_is_told_with_the_remedy(run: Run) -> None:
+    refused = run("tick", RUNLANE_SCHEMA="nowhere")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == "error: the database has no schema of this release: run `runlane migrate`\n"
 
 
 def test_without_servers_the_way_to_some_is_shown(tmp_path: Path) -> None:
@@ -174,9 +306,21 @@ def test_a_fault_of_the_application_is_shown_with_its_place(tmp_path: Path) -> N
 
 def test_a_session_says_how_to_try_the_tasks_it_has(run: Run, project: Path) -> None:
     greeting = (project / "dev.log").read_text()
+    assert re.search(r"\d\dZ  runs: \d+ succeeded\n", greeting), "what ended is told"
     assert "invoices.sync, receipts.send, exports.fetch" in greeting
     assert "runlane trigger invoices.sync '{" in greeting
     assert ". .runlane/env; python script.py" in greeting
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["migrate"], ["tick"], ["runs", "list"], ["queues", "stats"], ["queues", "pause", "exports"], ["queues", "resume", "exports"]],
+    ids=" ".join,
+)
+def test_a_document_has_the_fields_that_help_lists(run: Run, words: list[str]) -> None:
+    manual, document = MANUALS[" ".join(words[:2])], run(*words, "--json").document
+    assert tuple(document) == manual.fields
+    assert all(tuple(entry) == fields for name, fields in manual.entries.items() for entry in document[name])
 
 
 def test_dev_without_an_application_says_what_is_missing(tmp_path: Path) -> None:

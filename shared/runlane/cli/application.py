@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from runlane.cli import queues, runs
+from runlane.cli import idempotency_keys, queues, runs
 from runlane.cli.demo.command import demo
 from runlane.cli.dev import dev
+from runlane.cli.manual import epilog
 from runlane.cli.migrate import migrate
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.tick import tick
@@ -15,7 +16,6 @@ from runlane.cli.trigger import trigger
 application = typer.Typer(
     help="Durable, fair background runs: Postgres holds the truth, SQS only wakes the workers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -27,6 +27,6 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
 
 
 for command in (demo, dev, migrate, trigger, tick):
-    application.command()(command)
-for group in (runs, queues):
-    application.add_typer(group.application, name=group.__name__.rpartition(".")[2])
+    application.command(epilog=epilog(command.__name__))(command)
+for group in (runs, queues, idempotency_keys):
+    application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

@@ -8,6 +8,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+import typer
+
 from runlane.cli.output import plain
 from runlane.cli.text import clean
 from runlane.domain.errors import ConfigurationError, ContractError, RunlaneError
@@ -24,9 +26,28 @@ _NEXT = {
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Write it to the standard error; the exit code."""
-    known = error if isinstance(error, RunlaneError) else _unexpected(error)
-    sys.stderr.write(_document(known) if as_json else _text(known))
-    return NOT_UNDERSTOOD if isinstance(error, ContractError) or known.code == "app_invalid" else FAILED
+    known = _known(error)
+    # Without a message it has said what it is: help, where a command was missing.
+    if known.message:
+        sys.stderr.write(_document(known) if as_json else _text(known))
+    return NOT_UNDERSTOOD if isinstance(known, ContractError) or known.code == "app_invalid" else FAILED
+
+
+def _known(error: Exception) -> RunlaneError:
+    if isinstance(error, RunlaneError):
+        return error
+    if isinstance(error, typer.Abort):
+        return RunlaneError("aborted", "aborted; nothing was done")
+    return _usage(error) if isinstance(error, typer.TyperException) else _unexpected(error)
+
+
+def _usage(error: typer.TyperException) -> RunlaneError:
+    """What the command line itself refuses, with the usage of the command that it was meant for."""
+    message = error.format_message().replace("Value error, ", "")
+    context = getattr(error, "ctx", None)
+    if message and context is not None:
+        message += f"\n{context.get_usage()}\n`{context.command_path} --help` tells more."
+    return ContractError("usage_invalid", message)
 
 
 def _document(error: RunlaneError) -> str:

@@ -29,4 +29,9 @@ def migrate(phase: PhaseOption = None, app: AppPath = None, as_json: AsJson = Fa
     from runlane.bootstrap import migrate as apply
 
     applied = apply(None if phase is None else phase.value, settings=found)
-    answer({"applied": applied}, as_json, lambda: Text("\n".join(applied) or "nothing to do: schema and policies are up to date"))
+    answer(
+        {"applied": applied},
+        as_json,
+        lambda: Text("\n".join(applied) or "nothing to do: schema and policies are up to date"),
+        ["runlane", "queues", "stats"],
+    )

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from runlane.cli.text import clean
+from runlane.cli.text import clean, command_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,17 +18,32 @@ PIPE_WIDTH = 200
 """Columns where nobody's terminal sets a limit."""
 
 
-def answer(value: Any, as_json: bool, show: Callable[[], RenderableType]) -> None:
-    """Write `value` as JSON, or what `show` makes of it."""
+def answer(value: Any, as_json: bool, show: Callable[[], RenderableType], then: Sequence[str] = ()) -> None:
+    """Write `value` as JSON, or what `show` makes of it and `then`, the words of the command that comes next."""
     if as_json:
         write_json(value)
-    else:
-        console().print(show())
+        return
+    console().print(show())
+    if then:
+        suggest(console(), then)
+
+
+def suggest(on: Console, words: Sequence[str], lead: str = "next") -> None:
+    """Name a command, on one line however narrow the terminal is, so that it can be copied."""
+    from rich.text import Text
+
+    on.print(Text(f"{lead}: {command_line(words)}", style="dim"), soft_wrap=True)
 
 
 def write_json(value: Any) -> None:
     """ASCII, so that nothing in it can act on a terminal; times as ISO 8601 in UTC, durations in seconds."""
     sys.stdout.write(json.dumps(plain(value), indent=2) + "\n")
+
+
+def write_json_line(value: Any) -> None:
+    """The same on one line, and out at once: one of several documents."""
+    sys.stdout.write(json.dumps(plain(value)) + "\n")
+    sys.stdout.flush()
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,8 @@ from runlane.cli.output import answer, table
 def tick(app: AppPath = None, as_json: AsJson = False) -> None:
     """Run one pass of maintenance: recover, expire, dispatch and publish what was left behind."""
     with connected(app) as runlane:
+        # Where the database is out of reach, or has no schema, every phase would fail and log the same: a cheap read says it once.
+        runlane.queues.stats()
         report = runlane.tick()
     answer(report, as_json, lambda: table(["phase", "#done", ""], _rows(report)))
     if report["failed"]:

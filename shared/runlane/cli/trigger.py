@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runlane.cli.completion import complete_queue
 from runlane.cli.connect import connected
-from runlane.cli.options import AppPath, AsJson
-from runlane.cli.output import answer
+from runlane.cli.options import Actor, AppPath, AsJson, TaskName
+from runlane.cli.output import answer, console, suggest
+from runlane.cli.runs.single import document, following, sheet
 from runlane.cli.text import clean
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ContractError
+from runlane.domain.nearest import did_you_mean
+from runlane.domain.run import Status
 
 if TYPE_CHECKING:
     from runlane.runtime import Runlane
@@ -26,16 +30,16 @@ Wait = Annotated[str | None, typer.Option(help="Wait this long for the end, and 
 
 
 def trigger(
-    task: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK")],
+    task: TaskName,
     payload: Payload = "{}",
-    queue: Annotated[str | None, typer.Option(help="Instead of the task's.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Instead of the task's.", metavar="QUEUE", autocompletion=complete_queue)] = None,
     delay: Annotated[str | None, typer.Option(help="Start no sooner, e.g. 30s.", metavar="DURATION")] = None,
     priority: Annotated[int | None, typer.Option(help="Seconds ahead of its own partition, -600 to 600.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose fair share it uses.")] = None,
     concurrency_key: Annotated[str | None, typer.Option("--key", help="The concurrency key.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again makes no second run.")] = None,
     singleton_key: Annotated[str | None, typer.Option(help="At most one active run of this key.")] = None,
-    actor: Annotated[str, typer.Option(help="Who, for the history.")] = "cli",
+    actor: Actor = "cli",
     wait: Wait = None,
     app: AppPath = None,
     as_json: AsJson = False,
@@ -58,14 +62,15 @@ def trigger(
             actor=actor,
         )
         if wait is None:
-            answer(_document(result), as_json, lambda: _text(result))
+            answer(_document(result), as_json, lambda: _text(result), following(result.run.run_id))
         else:
             _wait(runlane, result, wait, as_json)
 
 
 def _task(runlane: Runlane, name: str) -> AnyTask:
     if name not in runlane.tasks:
-        raise ContractError("task_unknown", f"TASK: there is no task {name!r}; there are: {', '.join(runlane.tasks) or 'none'}")
+        known = ", ".join(runlane.tasks) or "none"
+        raise ContractError("task_unknown", f"TASK: there is no task {name!r}; there are: {known}{did_you_mean(name, runlane.tasks)}")
     return runlane.tasks[name]
 
 
@@ -101,11 +106,12 @@ def _text(result: TriggerResult) -> Any:
 
 
 def _wait(runlane: Runlane, result: TriggerResult, timeout: str, as_json: bool) -> None:
-    from runlane.cli.runs import document, sheet
-    from runlane.domain.run import Status
-
-    run = runlane.runs.wait(result.run.run_id, timeout)
+    try:
+        run = runlane.runs.wait(result.run.run_id, timeout)
+    except KeyboardInterrupt:
+        suggest(console(stderr=True), following(result.run.run_id), "the run goes on")
+        raise
     attempts = runlane.runs.attempts(run.run_id)
-    answer(document(run, attempts), as_json, lambda: sheet(run, attempts))
+    answer(document(run, attempts), as_json, lambda: sheet(run, attempts), following(run.run_id, run.status))
     if run.status is not Status.SUCCEEDED:
         raise typer.Exit(1)

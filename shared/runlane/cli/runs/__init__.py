@@ -1,0 +1,17 @@
+"""`runlane runs`."""
+
+from __future__ import annotations
+
+import typer
+
+from runlane.cli.manual import epilog
+from runlane.cli.runs.listing import list_runs
+from runlane.cli.runs.single import events, show
+from runlane.cli.runs.steering import cancel
+
+application = typer.Typer(help="Look at runs and their histories; steer them one by one or by filter.", no_args_is_help=True)
+
+application.command("list", epilog=epilog("runs list"))(list_runs)
+application.command("show", epilog=epilog("runs show"))(show)
+application.command("events", epilog=epilog("runs events"))(events)
+application.command("cancel", epilog=epilog("runs cancel"))(cancel)
