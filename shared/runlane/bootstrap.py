@@ -22,6 +22,7 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.powertools import PowertoolsTelemetry
 from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
+from runlane.adapters.sqs.sources import SqsSources
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ConfigurationError
@@ -60,9 +61,11 @@ def environment_runlane(
 
 def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
     storage = PostgresStorage(_source(settings), schema=settings.database_schema, lease_for=parse_duration(settings.lease_duration))
+    if settings.transport == "none":
+        return Lane(storage, None)
     bindings, timers = _bound(tuple(queues), settings)
     transport = SqsTransport(bindings, settings.environment, endpoint_url=settings.endpoint_url, timers=timers)
-    return Lane(storage, transport, parse_wakeup)
+    return Lane(storage, transport, parse_wakeup, SqsSources(bindings, timers, settings.endpoint_url))
 
 
 @cache

@@ -37,6 +37,8 @@ from runlane.services.options import TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool
 from runlane.services.publish import Publisher
+from runlane.services.resident.start import ResidentOptions, start_worker
+from runlane.services.resident.worker import Mode, ResidentWorker
 from runlane.services.settle import Settler
 from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
@@ -173,7 +175,8 @@ class Runlane:
 
     def disconnect(self) -> None:
         """Close the connections; whoever needs one next opens another."""
-        self._lane.transport.close()
+        if self._lane.transport is not None:
+            self._lane.transport.close()
         self._lane.storage.close()
 
     def trigger(
@@ -244,6 +247,27 @@ class Runlane:
         """An SQS event in, Lambda's partial batch response out."""
         failed = self.execute_deliveries(_records(event), remaining)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+
+    def worker(
+        self,
+        mode: Mode = "poll",
+        *,
+        queues: Collection[Queue | str] | None = None,
+        concurrency: int | None = None,
+        grace: Duration = "30s",
+    ) -> ResidentWorker:
+        """Start a worker that lives on in this process, off Lambda, on threads of its own; `stop` and `wait` end it.
+
+        `"poll"` finds dispatched, recorded and due runs in storage by itself; `"drain"` does so until nothing is due, and ends;
+        `"sqs"` consumes the transport's messages. `queues`: default all. `concurrency`: attempts at a time, default
+        `worker_concurrency`. `grace`: what `stop` gives to attempts under way.
+        """
+        faults: list[str] = []
+        names = _checked(faults, self._names, queues) or ()
+        size = self._worker.settings.concurrency if concurrency is None else _concurrency(concurrency, faults)
+        _checked(faults, parse_duration, grace, "grace")
+        ConfigurationError.raise_if(faults)
+        return start_worker(self._worker, self._lane, ResidentOptions(mode, names, size, grace), self._parsed, self._observers)
 
     def tick(self, time_budget: float | None = None, *, remaining: Remaining | None = None) -> dict[str, Any]:
         """Maintenance until the backlog is empty or the time is up: `{"counts": {phase: n}, "failed": […], "unfinished": […]}`.

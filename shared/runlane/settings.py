@@ -22,6 +22,7 @@ _VARIABLES = {
     "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
     "database_role": "RUNLANE_DATABASE_ROLE",
     "database_ca": "RUNLANE_DATABASE_CA",
+    "transport": "RUNLANE_TRANSPORT",
     "queue_url": "RUNLANE_QUEUE_URL",
     "queue_urls": "RUNLANE_QUEUE_URLS",
     "timers_queue_url": "RUNLANE_TIMERS_QUEUE_URL",
@@ -87,6 +88,8 @@ class Settings(BaseModel):
     """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
     database_ca: str | None = None
     """A file of root certificates for the database's TLS; default: the system's."""
+    transport: Literal["sqs", "none"] = "sqs"
+    """none: nothing is published, and runs are started by workers that poll."""
     queue_url: str | None = None
     """The SQS queue of every Runlane queue that `queue_urls` does not name."""
     queue_urls: Json[dict[str, str]] = Field(default_factory=dict)

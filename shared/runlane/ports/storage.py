@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
+from runlane.ports.bell import Bell
 from runlane.ports.stores import DeliveryStore, MaintenanceStore, QueueStore, RunStore, TriggerStore
 
 
@@ -22,5 +24,9 @@ class Storage(Protocol):
 
     @property
     def queues(self) -> QueueStore: ...
+
+    def bell(self, queues: Collection[str]) -> Bell:
+        """Rings when runs are dispatched on these queues; a connection of its own, opened by it."""
+        ...
 
     def close(self) -> None: ...

@@ -176,6 +176,16 @@ class PhaseResult:
     wakeups: tuple[Wakeup, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: no timer."""
+
+    is_dispatched: bool
+    recorded: tuple[str, ...] = ()
+    """Queues with runs that nobody has dispatched since they were recorded."""
+    due_in: timedelta | None = None
+
+
 class TriggerStore(Protocol):
     """Records new runs and sends them on their way."""
 
@@ -212,6 +222,10 @@ class DeliveryStore(Protocol):
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
         """Lease the oldest unclaimed dispatch rows of these queues, without a trip through the transport."""
+        ...
+
+    def look(self, queues: Collection[str]) -> Look:
+        """What there may be to do on these queues; reads only."""
         ...
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import iscoroutinefunction
 
 from runlane.domain.errors import ConfigurationError
+from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.task import Task
 from runlane.ports.transport import Transport
@@ -15,7 +16,7 @@ from runlane.services.payload import AnyTask
 
 
 def catalog(
-    tasks: Iterable[AnyTask], queues: QueueRegistry, transport: Transport, middleware: Sequence[Middleware]
+    tasks: Iterable[AnyTask], queues: QueueRegistry, transport: Transport | None, middleware: Sequence[Middleware]
 ) -> Mapping[str, AnyTask]:
     """Tasks by id; one `ConfigurationError` with every fault."""
     listed = tuple(tasks)
@@ -29,11 +30,16 @@ def catalog(
             ),
             *_id_faults(known),
             *_queue_faults(known, queues),
-            *(f"queue {queue.name!r} has no binding in the transport; bind it" for queue in queues if not transport.serves(queue.name)),
+            *(f"queue {queue.name!r} has no binding in the transport; bind it" for queue in _unbound(queues, transport)),
             *_middleware_faults(known, middleware),
         ]
     )
     return {task.id: task for task in known}
+
+
+def _unbound(queues: QueueRegistry, transport: Transport | None) -> Iterator[Queue]:
+    if transport is not None:
+        yield from (queue for queue in queues if not transport.serves(queue.name))
 
 
 def _id_faults(tasks: Sequence[AnyTask]) -> Iterator[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from runlane.ports.source import MessageSource
 from runlane.ports.storage import Storage
 from runlane.ports.transport import DeliveryMessage, Transport
+
+Sources = Callable[[Collection[str]], Sequence[MessageSource]]
+"""From queues to what carries their messages, for a consumer to receive from."""
 
 ParseWakeup = Callable[[str, str], DeliveryMessage]
 """From a message's body and the environment served to what it asks for; `ContractError` when it cannot be read."""
@@ -19,8 +23,10 @@ class LaneTransport(Transport, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """`parse_wakeup` reads what the transport delivers; without it only parsed records can be delivered."""
+    """`parse_wakeup` reads what the transport delivers; without it only parsed records can be delivered. `sources`: without them no
+    worker consumes. `transport` None: nothing is published, and only workers that poll start runs."""
 
     storage: Storage
-    transport: LaneTransport
+    transport: LaneTransport | None
     parse_wakeup: ParseWakeup | None = None
+    sources: Sources | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
-from threading import Lock
+from threading import Event, Lock
 
 from runlane.ports.clock import Clock
 
@@ -19,6 +19,7 @@ class Stop:
         self.ends_at = inf
         """By the process's clock."""
         self._clock = clock
+        self._asked = Event()
         self._waiting: list[Callable[[], None]] = []
         self._lock = Lock()
 
@@ -33,8 +34,13 @@ class Stop:
             if ends_at < self.ends_at:
                 self.grace, self.ends_at = grace, ends_at
             waiting = list(self._waiting)
+        self._asked.set()
         for wake in waiting:
             wake()
+
+    def wait(self, seconds: float) -> bool:
+        """Up to so many seconds; True as soon as it is asked for."""
+        return self._asked.wait(seconds)
 
     @contextmanager
     def waking(self, wake: Callable[[], None]) -> Iterator[None]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mypy_boto3_sqs.type_defs import MessageAttributeValueOutputTypeDef, MessageTypeDef
+from runlane.adapters.sqs.receiving import sqs_record
 
 ACCOUNT = "000000000000"
 
@@ -47,35 +45,9 @@ class LocalLambdaContext:
         return max(0, int((self.timeout.total_seconds() - spent) * 1000))
 
 
-def sqs_event(messages: Sequence[MessageTypeDef], queue_arn: str) -> dict[str, Any]:
+def sqs_event(messages: Sequence[Mapping[str, Any]], queue_arn: str) -> dict[str, Any]:
     """The event of an SQS mapping, `{"Records": […]}`, from received messages."""
     return {"Records": [sqs_record(message, queue_arn) for message in messages]}
-
-
-def sqs_record(message: MessageTypeDef, queue_arn: str) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "messageId": message["MessageId"],
-        "receiptHandle": message["ReceiptHandle"],
-        "body": message["Body"],
-        "attributes": dict(message.get("Attributes", {})),
-        "messageAttributes": {name: _attribute(value) for name, value in message.get("MessageAttributes", {}).items()},
-        "md5OfBody": message["MD5OfBody"],
-        "eventSource": "aws:sqs",
-        "eventSourceARN": queue_arn,
-        "awsRegion": queue_arn.split(":")[3],
-    }
-    if "MD5OfMessageAttributes" in message:
-        record["md5OfMessageAttributes"] = message["MD5OfMessageAttributes"]
-    return record
-
-
-def _attribute(value: MessageAttributeValueOutputTypeDef) -> dict[str, Any]:
-    attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
-    if "StringValue" in value:
-        attribute["stringValue"] = value["StringValue"]
-    if "BinaryValue" in value:
-        attribute["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
-    return attribute
 
 
 def schedule_event(rule: str, region: str = "us-east-1") -> dict[str, Any]:

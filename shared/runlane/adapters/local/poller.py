@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,20 +15,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from runlane.adapters.local.batch_answer import failed_message_ids
 from runlane.adapters.local.lambda_event import LocalLambdaContext, sqs_event
+from runlane.adapters.sqs.receiving import delete, hide, queue_arn, receive
+from runlane.domain.backoff import Backoff
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import (
-        ChangeMessageVisibilityBatchRequestEntryTypeDef,
-        DeleteMessageBatchRequestEntryTypeDef,
-        MessageTypeDef,
-    )
 
 Handler = Callable[[dict[str, Any], Any], Any]
 
 logger = logging.getLogger(__name__)
-
-FIRST_BACKOFF, LAST_BACKOFF = 0.1, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +38,8 @@ class EventSource:
 
 def event_source(client: SQSClient, queue_url: str, *, batch_size: int = 10, maximum_concurrency: int = 2) -> EventSource:
     """The mapping of a queue known by its URL; asks SQS for the ARN, so it raises botocore's errors."""
-    attributes = client.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
-    return EventSource(queue_url, attributes["QueueArn"], batch_size, maximum_concurrency)
+    asked: Any = client
+    return EventSource(queue_url, queue_arn(asked, queue_url), batch_size, maximum_concurrency)
 
 
 class EventSourcePoller:
@@ -66,11 +61,11 @@ class EventSourcePoller:
         timeout: timedelta = timedelta(seconds=30),
         wait_for: timedelta = timedelta(seconds=1),
     ) -> None:
-        self._client = client
+        self._client: Any = client
         self._handler = handler
         self._function_name = function_name
         self._timeout = timeout
-        self._wait_seconds = int(wait_for.total_seconds())
+        self._wait_for = wait_for.total_seconds()
         self._stopping = threading.Event()
         self._counts: Counter[str] = Counter()
         self._counting = threading.Lock()
@@ -101,30 +96,23 @@ class EventSourcePoller:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _poll(self, source: EventSource) -> None:
-        backoff = FIRST_BACKOFF
+        backoff = Backoff()
         while not self._stopping.is_set():
             try:
                 if messages := self._receive(source):
                     self._deliver(source, messages)
             except (BotoCoreError, ClientError) as error:
                 self._count(receive_errors=1)
-                logger.warning("SQS does not answer for %s, next try in %.1f s: %s", source.queue_url, backoff, error)
-                self._stopping.wait(backoff)
-                backoff = min(backoff * 2, LAST_BACKOFF)
+                pause = backoff.next()
+                logger.warning("SQS does not answer for %s, next try in %.1f s: %s", source.queue_url, pause, error)
+                self._stopping.wait(pause)
             else:
-                backoff = FIRST_BACKOFF
+                backoff.reset()
 
-    def _receive(self, source: EventSource) -> list[MessageTypeDef]:
-        answer = self._client.receive_message(
-            QueueUrl=source.queue_url,
-            MaxNumberOfMessages=source.batch_size,
-            WaitTimeSeconds=self._wait_seconds,
-            MessageSystemAttributeNames=["All"],
-            MessageAttributeNames=["All"],
-        )
-        return answer.get("Messages", [])
+    def _receive(self, source: EventSource) -> Sequence[Mapping[str, Any]]:
+        return receive(self._client, source.queue_url, source.batch_size, wait_for=self._wait_for)
 
-    def _deliver(self, source: EventSource, messages: list[MessageTypeDef]) -> None:
+    def _deliver(self, source: EventSource, messages: Sequence[Mapping[str, Any]]) -> None:
         if self._stopping.is_set():
             return self._give_back(source, messages)
         failed = self._invoke(source, messages)
@@ -134,7 +122,7 @@ class EventSourcePoller:
             self._delete(source, done)
         return None
 
-    def _invoke(self, source: EventSource, messages: list[MessageTypeDef]) -> frozenset[str]:
+    def _invoke(self, source: EventSource, messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         message_ids = [message["MessageId"] for message in messages]
         context = LocalLambdaContext(self._function_name, self._timeout)
         self._count(invocations=1)
@@ -147,22 +135,14 @@ class EventSourcePoller:
             return frozenset(message_ids)
         return failed_message_ids(answer, message_ids)
 
-    def _delete(self, source: EventSource, messages: list[MessageTypeDef]) -> None:
-        entries: list[DeleteMessageBatchRequestEntryTypeDef] = [
-            {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]} for number, message in enumerate(messages)
-        ]
-        answer = self._client.delete_message_batch(QueueUrl=source.queue_url, Entries=entries)
-        refused = answer.get("Failed", [])
+    def _delete(self, source: EventSource, messages: Sequence[Mapping[str, Any]]) -> None:
+        refused = delete(self._client, source.queue_url, [message["ReceiptHandle"] for message in messages])
         self._count(deleted=len(messages) - len(refused))
         for entry in refused:
             logger.warning("SQS did not delete a message of %s: %s", source.queue_url, entry.get("Message", entry["Code"]))
 
-    def _give_back(self, source: EventSource, messages: list[MessageTypeDef]) -> None:
-        entries: list[ChangeMessageVisibilityBatchRequestEntryTypeDef] = [
-            {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-            for number, message in enumerate(messages)
-        ]
-        self._client.change_message_visibility_batch(QueueUrl=source.queue_url, Entries=entries)
+    def _give_back(self, source: EventSource, messages: Sequence[Mapping[str, Any]]) -> None:
+        hide(self._client, source.queue_url, [message["ReceiptHandle"] for message in messages], 0)
 
     def _count(self, **increments: int) -> None:
         with self._counting:

@@ -9,7 +9,7 @@ from runlane.adapters.postgres.connection import Session
 from runlane.adapters.postgres.rows import array_literal, claim_batch, encode_settlements, name_list, settle_and_claim_batch, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
-from runlane.ports.stores import ClaimBatch, LeaseState, SettleBatch
+from runlane.ports.stores import ClaimBatch, LeaseState, Look, SettleBatch
 
 
 class PostgresDeliveryStore:
@@ -29,6 +29,10 @@ class PostgresDeliveryStore:
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
         asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
         return claim_batch(self._session.run("claim_oldest", asked))
+
+    def look(self, queues: Collection[str]) -> Look:
+        ((is_dispatched, recorded, due_in),) = self._session.run("look", {"queues": name_list(tuple(queues))})
+        return Look(is_dispatched, tuple(recorded), due_in)
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
         return self._states("heartbeat", leases, {"lease": lease_for})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
+from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
 from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
@@ -20,12 +22,16 @@ class PostgresStorage:
 
     def __init__(self, source: ConnectionSource | str, *, schema: str = "runlane", lease_for: timedelta = timedelta(seconds=60)) -> None:
         found = FixedSource(source) if isinstance(source, str) else source
+        self._source, self._schema = found, schema
         self._work, self._heartbeat = Session(found, schema), Session(found, schema)
         self.triggers = PostgresTriggerStore(self._work)
         self.deliveries = PostgresDeliveryStore(self._work, self._heartbeat)
         self.maintenance = PostgresMaintenanceStore(self._work)
         self.runs = PostgresRunStore(self._work)
         self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
+
+    def bell(self, queues: Collection[str]) -> PostgresBell:
+        return PostgresBell(self._source, self._schema, queues)
 
     def close(self) -> None:
         self._work.close()

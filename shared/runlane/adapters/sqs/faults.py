@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Operation = Literal["publish", "get_queue_url"]
+Operation = Literal["publish", "get_queue_url", "receive", "delete", "hide"]
 
 CONFIGURATION_INVALID = "configuration_invalid"
 TRANSPORT_UNAVAILABLE = "transport_unavailable"

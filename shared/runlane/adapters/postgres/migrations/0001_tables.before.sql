@@ -7,7 +7,8 @@ CREATE TABLE {schema}.environment (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
--- The policy in force; only migrate writes it. occupied and slot_seq are kept while total_limit is set.
+-- The policy in force; only migrate writes it. occupied and slot_seq are kept while total_limit is set. polled_until: until then some
+-- polling worker listens, and is told of what is dispatched.
 CREATE TABLE {schema}.queue (
     queue_id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE,
@@ -19,7 +20,8 @@ CREATE TABLE {schema}.queue (
     paused_at         timestamptz,
     paused_parts      int NOT NULL DEFAULT 0,
     occupied          int NOT NULL DEFAULT 0,
-    slot_seq          bigint NOT NULL DEFAULT 0
+    slot_seq          bigint NOT NULL DEFAULT 0,
+    polled_until      timestamptz
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE {schema}.policy_change (

@@ -147,6 +147,9 @@ CREATE FUNCTION {schema}.dispatch_runs_v1(
 LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
+    IF q.polled_until > p_now THEN
+        PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name);
+    END IF;
     RETURN QUERY
     WITH taken AS (
         DELETE FROM {schema}.waiting w USING (

@@ -154,6 +154,9 @@ DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}
 BEGIN
     IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
        AND q.paused_parts = 0 AND NOT {schema}.has_ready_v1(p_queue_id) THEN
+        IF q.polled_until > p_now THEN
+            PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name);
+        END IF;
         RETURN QUERY
         WITH made AS (
             INSERT INTO {schema}.dispatch (run_id, queue_id, due_at, priority, status, attempt, failures, seq, expiries, dispatched_at,

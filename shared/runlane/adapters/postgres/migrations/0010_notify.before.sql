@@ -1,0 +1,23 @@
+-- Resident workers: who is told that a run was dispatched. Reasons and figures: docs/decisions/0003-resident-workers.md.
+
+-- Tell listeners of a queue on which nothing was dispatched. Where something is, they have been told, or all their places are taken and
+-- they look again when one is free. So what comes in bursts is told once: a commit that notifies waits for every other one that does.
+CREATE FUNCTION {schema}.tell_pollers_v1(p_queue_id int, p_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {schema}.dispatch WHERE queue_id = p_queue_id) THEN
+        PERFORM pg_notify({literal}, p_name);
+    END IF;
+END $$;
+
+-- Somebody listens on these queues, for so long from now. One queue after the other, in the lock order.
+CREATE FUNCTION {schema}.keep_polled_v1(p_queues text[], p_for interval) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE v_queue_id int; v_count int := 0;
+BEGIN
+    FOR v_queue_id IN SELECT queue_id FROM {schema}.queue WHERE name = ANY (p_queues) ORDER BY queue_id LOOP
+        UPDATE {schema}.queue SET polled_until = greatest(polled_until, clock_timestamp() + p_for) WHERE queue_id = v_queue_id;
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
+END $$;
