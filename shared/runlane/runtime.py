@@ -82,7 +82,7 @@ class Runlane:
         self.environment = _checked(faults, validate_name, environment, "environment") or ""
         self.queue_registry = _checked(faults, QueueRegistry, queues) or QueueRegistry(())
         self.tasks: Mapping[str, AnyTask] = _checked(faults, catalog, tasks, self.queue_registry, lane.transport, middleware) or {}
-        self._ordered = frozenset(queue.name for queue in self.queue_registry if lane.transport.keeps_order(queue.name))
+        self._ordered = frozenset(lane.ordered(queue.name for queue in self.queue_registry))
         settings = WorkerSettings(
             name=worker_name or f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}",
             queues=_checked(faults, self._names, worker_queues) or (),
@@ -259,11 +259,11 @@ class Runlane:
         """Start a worker that lives on in this process, off Lambda, on threads of its own; `stop` and `wait` end it.
 
         `"poll"` finds dispatched, recorded and due runs in storage by itself; `"drain"` does so until nothing is due, and ends;
-        `"sqs"` consumes the transport's messages. `queues`: default all. `concurrency`: attempts at a time, default
+        `"sqs"` consumes the transport's messages. `queues`: default all; those bound to FIFO are only consumed. `concurrency`: attempts at a time, default
         `worker_concurrency`. `grace`: what `stop` gives to attempts under way.
         """
         faults: list[str] = []
-        names = _checked(faults, self._names, queues) or ()
+        names = _checked(faults, self._known if mode == "sqs" else self._names, queues) or ()
         size = self._worker.settings.concurrency if concurrency is None else _concurrency(concurrency, faults)
         _checked(faults, parse_duration, grace, "grace")
         ConfigurationError.raise_if(faults)
@@ -304,10 +304,9 @@ class Runlane:
 
     def _names(self, chosen: Collection[Queue | str] | None) -> tuple[str, ...]:
         """The queues whose runs may start without a delivery; default: all. Those bound to FIFO never do, so none may be chosen."""
+        names = self._known(chosen)
         if chosen is None:
-            return tuple(queue.name for queue in self.queue_registry if queue.name not in self._ordered)
-        registry = self.queue_registry
-        names = tuple((registry.named(queue) if isinstance(queue, str) else registry.require(queue)).name for queue in chosen)
+            return tuple(name for name in names if name not in self._ordered)
         ConfigurationError.raise_if(
             f"queue {name!r} is bound to FIFO: its runs start only as its SQS queue delivers them; leave it out here, "
             "and let a worker receive from that SQS queue"
@@ -315,6 +314,12 @@ class Runlane:
             if name in self._ordered
         )
         return names
+
+    def _known(self, chosen: Collection[Queue | str] | None) -> tuple[str, ...]:
+        registry = self.queue_registry
+        if chosen is None:
+            return tuple(queue.name for queue in registry)
+        return tuple((registry.named(queue) if isinstance(queue, str) else registry.require(queue)).name for queue in chosen)
 
 
 def _checked(faults: list[str], check: Callable[..., Any], *arguments: Any) -> Any:

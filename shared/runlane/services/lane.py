@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,3 +30,8 @@ class Lane:
     transport: LaneTransport | None
     parse_wakeup: ParseWakeup | None = None
     sources: Sources | None = None
+
+    def ordered(self, queues: Iterable[str]) -> Iterator[str]:
+        """Those whose runs start only as the transport delivers them."""
+        if (transport := self.transport) is not None:
+            yield from (queue for queue in queues if transport.keeps_order(queue))

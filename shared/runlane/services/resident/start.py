@@ -42,7 +42,7 @@ def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Pars
     stop, vitals, tally = Stop(base.clock), Vitals(base.clock), Tally(base.telemetry)
     worker = replace(
         base,
-        settings=replace(base.settings, queues=options.queues, concurrency=options.concurrency),
+        settings=replace(base.settings, queues=_unordered(base, options.queues), concurrency=options.concurrency),
         pool=AttemptPool(base.pipeline, options.concurrency),
         settler=Settler(base.store, base.publisher, base.clock, tally),
         telemetry=tally,
@@ -69,6 +69,10 @@ class Delivering:
     def __call__(self, records: Sequence[Mapping[str, Any]], acknowledge: Acknowledge) -> Collection[str]:
         delivery = Delivery(self.worker, self.observers, self.stop)
         return delivery.deliver([self.parse(record) for record in records], delivered=acknowledge)
+
+
+def _unordered(base: Worker, queues: Collection[str]) -> tuple[str, ...]:
+    return tuple(queue for queue in queues if queue not in base.settings.ordered_queues)
 
 
 def _consumers(worker: Worker, lane: Lane, options: ResidentOptions, deliver: Delivering, vitals: Vitals) -> Iterator[Consumer]:
