@@ -259,8 +259,8 @@ class Runlane:
         """Start a worker that lives on in this process, off Lambda, on threads of its own; `stop` and `wait` end it.
 
         `"poll"` finds dispatched, recorded and due runs in storage by itself; `"drain"` does so until nothing is due, and ends;
-        `"sqs"` consumes the transport's messages. `queues`: default all; those bound to FIFO are only consumed. `concurrency`: attempts at a time, default
-        `worker_concurrency`. `grace`: what `stop` gives to attempts under way.
+        `"sqs"` consumes the transport's messages. `queues`: default all; those bound to FIFO are only consumed. `concurrency`:
+        attempts at a time, default `worker_concurrency`. `grace`: what `stop` gives to attempts under way.
         """
         faults: list[str] = []
         names = _checked(faults, self._known if mode == "sqs" else self._names, queues) or ()

@@ -39,9 +39,10 @@ class SqsSources:
 
     def __call__(self, queues: Collection[str]) -> tuple[SqsSource, ...]:
         bound = [binding for binding in self._bindings if binding.queue.name in queues]
-        timers = [self._timers] if self._timers is not None and any(binding.fifo is not None for binding in bound) else []
-        addresses = dict.fromkeys(address_of(source) for source in (*bound, *timers))
-        return tuple(SqsSource(address, self._make_client) for address in addresses)
+        addresses = [address_of(binding) for binding in bound]
+        if self._timers is not None and any(binding.fifo is not None for binding in bound):
+            addresses.append(address_of(self._timers))
+        return tuple(SqsSource(address, self._make_client) for address in dict.fromkeys(addresses))
 
 
 class SqsSource:
