@@ -4,7 +4,8 @@
 -- only that is planned with its caller's statement, instead of at every call.
 CREATE FUNCTION {schema}.idempotency_owner_v1(p_task text, p_key text, p_now timestamptz) RETURNS TABLE (run_id uuid, payload_hash text)
 LANGUAGE sql STABLE AS $$
-    SELECT k.run_id, k.payload_hash FROM {schema}.idempotency_key k LEFT JOIN {schema}.outcome o ON o.run_id = k.run_id
+    SELECT k.run_id, k.payload_hash FROM {schema}.idempotency_key k
+    LEFT JOIN LATERAL (SELECT x.status FROM {schema}.outcome x WHERE x.run_id = k.run_id OFFSET 0) o ON true
     WHERE k.task = p_task AND k.key = p_key
       AND (o.status IS NULL OR (o.status <> 'failed' AND k.expires_at > p_now))
 $$;
@@ -35,7 +36,7 @@ DECLARE v_owner uuid;
 BEGIN
     LOOP
         SELECT k.run_id INTO v_owner FROM {schema}.singleton_key k
-        WHERE k.task = p_task AND k.key = p_key AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id);
+        WHERE k.task = p_task AND k.key = p_key AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id OFFSET 0);
         IF FOUND THEN
             RETURN v_owner;
         END IF;
@@ -43,7 +44,7 @@ BEGIN
         EXIT WHEN FOUND;
         PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = p_task AND k.key = p_key FOR UPDATE;
         UPDATE {schema}.singleton_key k SET run_id = p_run_id
-        WHERE k.task = p_task AND k.key = p_key AND EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id);
+        WHERE k.task = p_task AND k.key = p_key AND EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id OFFSET 0);
         EXIT WHEN FOUND;
     END LOOP;
     RETURN NULL;
@@ -72,7 +73,7 @@ BEGIN
     SELECT array_agg({schema}.new_run_id_v1(p_now, g) ORDER BY g), array_agg('created'::text), array_agg(NULL::json)
     INTO v_ids, v_verdicts, v_matches FROM generate_series(1, v_count) g;
     SELECT i.queue INTO v_missing FROM json_to_recordset(p_runs) AS i(queue text)
-    WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = i.queue) LIMIT 1;
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = i.queue OFFSET 0) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'queue % is not in the database: run `runlane migrate`', quote_literal(v_missing) USING ERRCODE = 'RL001';
     END IF;
@@ -111,7 +112,7 @@ BEGIN
             ord int, task text, queue text, payload json, tenant text, concurrency_key text, priority int, delay interval, run_at timestamptz,
             idempotency_key text, singleton_key text, max_attempts int, start_timeout interval, finish_timeout interval, actor text,
             trace json, meta json)
-        JOIN {schema}.queue q ON q.name = i.queue
+        CROSS JOIN LATERAL (SELECT x.queue_id, x.name FROM {schema}.queue x WHERE x.name = i.queue OFFSET 0) q
         WHERE v_verdicts[i.ord] = 'created'),
     made AS (
         INSERT INTO {schema}.run (run_id, queue_id, task, tenant, concurrency_key, priority, max_attempts, created_at, run_at, payload,
@@ -142,8 +143,10 @@ BEGIN
     UNION ALL
     SELECT 'run', kept.ord, kept.run_id, v_verdicts[kept.ord], q.name, NULL, NULL, coalesce(s.due_at, r.run_at, p_now), NULL,
            json_build_object('matches', v_matches[kept.ord], 'status', coalesce({schema}.run_status_v1(kept.run_id), 'queued'))
-    FROM kept LEFT JOIN {schema}.run r ON r.run_id = kept.run_id LEFT JOIN {schema}.queue q ON q.queue_id = r.queue_id
-    LEFT JOIN LATERAL (SELECT due_at FROM {schema}.timer t WHERE t.run_id = kept.run_id) s ON true;
+    FROM kept
+    LEFT JOIN LATERAL (SELECT x.queue_id, x.run_at FROM {schema}.run x WHERE x.run_id = kept.run_id OFFSET 0) r ON true
+    LEFT JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = r.queue_id OFFSET 0) q ON true
+    LEFT JOIN LATERAL (SELECT x.due_at FROM {schema}.timer x WHERE x.run_id = kept.run_id OFFSET 0) s ON true;
 END $$;
 
 -- Eager placing of due runs of one queue. Where nothing waits and no limit applies the dispatch rows are made at once and no
@@ -196,7 +199,7 @@ BEGIN
                array_agg(v_priorities[e.ord] ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,
                count(*) FILTER (WHERE e.due_at > v_now) AS later
         FROM unnest(v_recorded) e
-        JOIN {schema}.queue q ON q.name = e.queue
+        CROSS JOIN LATERAL (SELECT x.queue_id FROM {schema}.queue x WHERE x.name = e.queue OFFSET 0) q
         WHERE e.verdict = 'created' GROUP BY q.queue_id ORDER BY q.queue_id
     LOOP
         IF lot.ids IS NOT NULL THEN

@@ -33,7 +33,7 @@ BEGIN
     SELECT name INTO v_queue FROM {schema}.queue WHERE queue_id = p_queue_id;
     RETURN QUERY
     WITH taken AS (
-        DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = i.id RETURNING d.*),
+        DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = ANY (ARRAY[i.id]) RETURNING d.*),
     leased AS (
         INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
         SELECT run_id, gen_random_uuid(), queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
@@ -44,7 +44,9 @@ BEGIN
         SELECT run_id, seq, 'run.claimed', p_now, attempt, p_worker FROM leased)
     SELECT 'claim', l.run_id::text, l.token::text, r.task, v_queue, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
            l.due_at, r.created_at, p_now, r.trace, r.meta, NULL::text, NULL::interval
-    FROM leased l JOIN {schema}.run r ON r.run_id = l.run_id AND r.run_id >= v_low AND r.run_id <= v_high;
+    FROM leased l CROSS JOIN LATERAL (
+        SELECT x.task, x.payload, x.max_attempts, x.tenant, x.concurrency_key, x.created_at, x.trace, x.meta
+        FROM {schema}.run x WHERE x.run_id = l.run_id AND x.run_id >= v_low AND x.run_id <= v_high OFFSET 0) r;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     UPDATE {schema}.queue_counter SET dispatched = dispatched - v_count, running = running + v_count
     WHERE queue_id = p_queue_id AND shard = v_shard;
@@ -62,16 +64,20 @@ BEGIN
                 WHEN t.due_at > p_now THEN 'not_due' WHEN r.run_id IS NULL THEN 'not_found' ELSE 'leased' END,
            NULL::text, NULL::text, NULL::text, t.due_at, t.due_at - p_now, NULL::json
     FROM unnest(p_ids) i(id)
-    LEFT JOIN {schema}.outcome o ON o.run_id = i.id LEFT JOIN {schema}.lease l ON l.run_id = i.id
-    LEFT JOIN {schema}.timer t ON t.run_id = i.id LEFT JOIN {schema}.run r ON r.run_id = i.id
+    LEFT JOIN LATERAL (SELECT x.run_id FROM {schema}.outcome x WHERE x.run_id = i.id OFFSET 0) o ON true
+    LEFT JOIN LATERAL (SELECT x.run_id, x.expires_at FROM {schema}.lease x WHERE x.run_id = i.id OFFSET 0) l ON true
+    LEFT JOIN LATERAL (SELECT x.run_id, x.due_at FROM {schema}.timer x WHERE x.run_id = i.id OFFSET 0) t ON true
+    LEFT JOIN LATERAL (SELECT x.run_id FROM {schema}.run x WHERE x.run_id = i.id OFFSET 0) r ON true
     WHERE NOT (t.run_id IS NOT NULL AND t.due_at <= p_now)
-      AND NOT EXISTS (SELECT 1 FROM {schema}.waiting w WHERE w.run_id = i.id)
-      AND NOT EXISTS (SELECT 1 FROM {schema}.inbox b WHERE b.run_id = i.id);
+      AND NOT EXISTS (SELECT 1 FROM {schema}.waiting w WHERE w.run_id = i.id OFFSET 0)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.inbox b WHERE b.run_id = i.id OFFSET 0);
     FOR lot IN
         SELECT x.queue_id, array_agg(x.id) AS ids
         FROM (SELECT w.queue_id, w.run_id AS id FROM {schema}.waiting w WHERE w.run_id = ANY (p_ids)
               UNION ALL SELECT b.queue_id, b.run_id FROM {schema}.inbox b WHERE b.run_id = ANY (p_ids)
-              UNION ALL SELECT t.queue_id, t.run_id FROM {schema}.timer t WHERE t.run_id = ANY (p_ids) AND t.due_at <= p_now) x
+              UNION ALL SELECT t.queue_id, t.run_id
+              -- Apart, so that the time's index is not walked for it.
+              FROM (SELECT x.* FROM {schema}.timer x WHERE x.run_id = ANY (p_ids) OFFSET 0) t WHERE t.due_at <= p_now) x
         GROUP BY 1 ORDER BY 1
     LOOP
         q := {schema}.enter_queue_v1(lot.queue_id);
@@ -91,7 +97,9 @@ BEGIN
         SELECT 'refusal', 0, i.id, CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
                                         THEN 'paused' ELSE 'at_capacity' END,
                q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
-        FROM unnest(lot.ids) i(id) JOIN {schema}.waiting w ON w.run_id = i.id JOIN {schema}.partition p ON p.partition_id = w.partition_id;
+        FROM unnest(lot.ids) i(id)
+        CROSS JOIN LATERAL (SELECT x.partition_id FROM {schema}.waiting x WHERE x.run_id = i.id OFFSET 0) w
+        CROSS JOIN LATERAL (SELECT x.paused_at, x.tenant_paused_at FROM {schema}.partition x WHERE x.partition_id = w.partition_id OFFSET 0) p;
     END LOOP;
 END $$;
 
@@ -101,10 +109,10 @@ LANGUAGE plpgsql AS $$
 DECLARE v_runs {schema}.motion[]; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     WITH mine AS MATERIALIZED (
-        SELECT run_id FROM {schema}.timer WHERE run_id = ANY (p_ids) AND queue_id = p_queue_id AND due_at <= p_now
-        ORDER BY run_id FOR UPDATE SKIP LOCKED),
+        SELECT run_id, queue_id, due_at FROM {schema}.timer WHERE run_id = ANY (p_ids) ORDER BY run_id FOR UPDATE SKIP LOCKED),
     taken AS (
-        DELETE FROM {schema}.timer t USING mine WHERE t.run_id = mine.run_id RETURNING t.*)
+        DELETE FROM {schema}.timer t USING mine
+        WHERE t.run_id = ANY (ARRAY[mine.run_id]) AND mine.queue_id = p_queue_id AND mine.due_at <= p_now RETURNING t.*)
     SELECT array_agg((run_id, NULL, due_at, priority, status, attempt, failures, seq, 0)::{schema}.motion) INTO v_runs FROM taken;
     IF v_runs IS NOT NULL THEN
         UPDATE {schema}.queue_counter SET scheduled = scheduled - cardinality(v_runs)
@@ -149,8 +157,10 @@ BEGIN
     SELECT 'expired', l.run_id::text, l.token::text, r.task, q.name, NULL::json, l.attempt, l.failures, r.max_attempts, r.tenant,
            r.concurrency_key, l.due_at, r.created_at, NULL::timestamptz, NULL::json, NULL::json,
            CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' END, NULL::interval
-    FROM unnest(p_woken) e JOIN {schema}.lease l ON l.run_id = e.run_id JOIN {schema}.run r ON r.run_id = l.run_id
-    JOIN {schema}.queue q ON q.queue_id = l.queue_id WHERE e.kind = 'expired';
+    FROM unnest(p_woken) e
+    CROSS JOIN LATERAL (SELECT x.* FROM {schema}.lease x WHERE x.run_id = e.run_id OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT x.* FROM {schema}.run x WHERE x.run_id = l.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = l.queue_id OFFSET 0) q WHERE e.kind = 'expired';
 END $$;
 
 -- What was picked for runs that may not start where their wakeups came: a wakeup for each but those of p_own.
@@ -170,9 +180,10 @@ BEGIN
     v_sent := ARRAY(SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids));
     RETURN QUERY
     SELECT c.* FROM unnest(v_sent) i CROSS JOIN LATERAL (
-        SELECT r.tenant, r.concurrency_key, q.name FROM {schema}.run r JOIN {schema}.queue q ON q.queue_id = r.queue_id WHERE r.run_id = i) r
+        SELECT x.tenant, x.concurrency_key, (SELECT q.name FROM {schema}.queue q WHERE q.queue_id = x.queue_id) AS name
+        FROM {schema}.run x WHERE x.run_id = i OFFSET 0) r
     CROSS JOIN LATERAL {schema}.effect_as_claim_v1(('wakeup', 0, i, NULL, r.name, r.tenant, r.concurrency_key, NULL, NULL, NULL)::{schema}.effect) c;
-    v_missing := ARRAY(SELECT i FROM unnest(p_ids) i WHERE i <> ALL (v_sent));
+    v_missing := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_sent) ORDER BY 1);
     IF cardinality(v_missing) > 0 THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
         RETURN QUERY SELECT c.* FROM unnest({schema}.send_picked_v1(v_woken, '{}')) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c
@@ -207,7 +218,8 @@ BEGIN
     END IF;
     SELECT array_agg(i ORDER BY i) FILTER (WHERE d.run_id IS NOT NULL), array_agg(i) FILTER (WHERE d.run_id IS NULL)
     INTO v_ids, v_missing
-    FROM (SELECT DISTINCT unnest(p_ids) AS i) x LEFT JOIN {schema}.dispatch d ON d.run_id = x.i;
+    FROM (SELECT DISTINCT unnest(p_ids) AS i) x
+    LEFT JOIN LATERAL (SELECT y.run_id FROM {schema}.dispatch y WHERE y.run_id = x.i OFFSET 0) d ON true;
     IF v_missing IS NOT NULL THEN
         SELECT array_agg(e) INTO v_woken FROM {schema}.wake_runs_v1(v_missing, v_now) e;
         IF p_own_only THEN
@@ -220,11 +232,13 @@ BEGIN
             SELECT array_agg(x.run_id) INTO v_mine
             FROM (SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (v_ids) ORDER BY d.run_id FOR UPDATE SKIP LOCKED) x;
             RETURN QUERY
-            SELECT c.* FROM {schema}.dispatch d JOIN {schema}.run r ON r.run_id = d.run_id JOIN {schema}.queue q ON q.queue_id = d.queue_id
+            SELECT c.*
+            FROM (SELECT unnest(v_ids) EXCEPT SELECT unnest(v_mine) EXCEPT SELECT e.run_id FROM unnest(v_woken) e) i(id)
+            CROSS JOIN LATERAL (SELECT x.* FROM {schema}.dispatch x WHERE x.run_id = i.id OFFSET 0) d
+            CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = d.run_id OFFSET 0) r
+            CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = d.queue_id OFFSET 0) q
             CROSS JOIN LATERAL {schema}.effect_as_claim_v1(('wakeup', 0, d.run_id, NULL, q.name, r.tenant, r.concurrency_key, d.due_at, NULL,
-                                                        NULL)::{schema}.effect) c
-            WHERE d.run_id = ANY (v_ids) AND d.run_id <> ALL (coalesce(v_mine, '{}'))
-              AND NOT EXISTS (SELECT 1 FROM unnest(v_woken) e WHERE e.run_id = d.run_id);
+                                                        NULL)::{schema}.effect) c;
             v_ids := v_mine;
         END IF;
         SELECT array_agg(DISTINCT i ORDER BY i) INTO v_ids

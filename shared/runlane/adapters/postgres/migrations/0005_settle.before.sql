@@ -53,7 +53,7 @@ BEGIN
     WITH taken AS (
         DELETE FROM {schema}.lease l USING json_to_recordset(p_settlements) AS s(
             run_id uuid, token uuid, kind text, result json, failure json, delay interval, reason text, final boolean)
-        WHERE l.run_id = s.run_id AND l.token = s.token AND l.queue_id = q.queue_id AND (s.kind <> 'lease_expired' OR l.expires_at <= p_now)
+        WHERE l.run_id = ANY (ARRAY[s.run_id]) AND l.token = s.token AND l.queue_id = q.queue_id AND (s.kind <> 'lease_expired' OR l.expires_at <= p_now)
         RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.attempt, l.failures, l.seq, s.kind, s.result, s.failure, s.reason,
             coalesce(s.delay, interval '0') AS delay,
             CASE WHEN l.cancel_requested_at IS NOT NULL THEN CASE WHEN s.kind IN ('failed', 'retry') THEN 'failed' ELSE 'cancelled' END
@@ -71,7 +71,8 @@ BEGIN
             t.seq + CASE t.kind WHEN 'lease_expired' THEN 2 ELSE 1 END AS now_seq,
             p.slot_seq + row_number() OVER part AS slot_seq, p.occupied - row_number() OVER part AS occupied,
             row_number() OVER (ORDER BY t.run_id) AS place
-        FROM taken t LEFT JOIN {schema}.partition p ON p_bounded AND p.partition_id = t.partition_id
+        FROM taken t LEFT JOIN LATERAL (
+            SELECT x.slot_seq, x.occupied FROM {schema}.partition x WHERE p_bounded AND x.partition_id = t.partition_id OFFSET 0) p ON true
         WINDOW part AS (PARTITION BY t.partition_id ORDER BY t.run_id)),
     ended AS (
         INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result, failure)
@@ -144,12 +145,14 @@ BEGIN
             RETURN QUERY
             SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
                    0, m.run_id, becomes, q.name, r.tenant, r.concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
-            FROM unnest(v_settled) m JOIN {schema}.run r ON r.run_id = m.run_id;
+            FROM unnest(v_settled) m
+            CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r;
         END IF;
         UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
         IF v_bounded THEN
             UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
-            FROM (SELECT partition_id, count(*)::int AS n FROM unnest(v_settled) GROUP BY 1) x WHERE p.partition_id = x.partition_id;
+            FROM (SELECT partition_id, count(*)::int AS n FROM unnest(v_settled) GROUP BY 1) x
+            WHERE p.partition_id = ANY (ARRAY[x.partition_id]);
             IF q.total_limit IS NOT NULL THEN
                 UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = p_queue_id RETURNING * INTO q;
             END IF;
@@ -245,7 +248,8 @@ BEGIN
     IF FOUND THEN RETURN NULL; END IF;
     PERFORM 1 FROM {schema}.dispatch LIMIT 1;
     IF FOUND THEN
-        PERFORM 1 FROM {schema}.queue s JOIN {schema}.dispatch d ON d.queue_id = s.queue_id WHERE s.name = ANY (p_queues) LIMIT 1;
+        PERFORM 1 FROM {schema}.queue s CROSS JOIN LATERAL (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = s.queue_id LIMIT 1) d
+        WHERE s.name = ANY (p_queues) LIMIT 1;
         IF FOUND THEN RETURN NULL; END IF;
     END IF;
     SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id FOR NO KEY UPDATE;
@@ -310,7 +314,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(v_claims);
     RETURN QUERY
     SELECT c.* FROM unnest(v_effects) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c
-    WHERE e.kind <> 'wakeup' OR NOT EXISTS (SELECT 1 FROM unnest(v_claims) m WHERE m.kind = 'claim' AND m.run_id = e.run_id::text);
+    WHERE e.kind <> 'wakeup' OR e.run_id::text NOT IN (SELECT m.run_id FROM unnest(v_claims) m WHERE m.kind = 'claim');
 END $$;
 
 -- Extend every lease whose token is still stored, even after its expiry, in one statement.
@@ -320,6 +324,6 @@ DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
     RETURN QUERY
     UPDATE {schema}.lease l SET expires_at = v_now + p_lease
-    FROM (SELECT * FROM unnest(p_ids, p_tokens) i(id, token) ORDER BY 1) i WHERE l.run_id = i.id AND l.token = i.token
+    FROM (SELECT * FROM unnest(p_ids, p_tokens) i(id, token) ORDER BY 1) i WHERE l.run_id = ANY (ARRAY[i.id]) AND l.token = i.token
     RETURNING l.run_id::text, l.cancel_requested_at IS NOT NULL;
 END $$;

@@ -9,7 +9,8 @@ DECLARE
     v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_shard int := {schema}.counter_shard_v1();
     v_runs {schema}.motion[]; v_back {schema}.motion[];
 BEGIN
-    SELECT array_agg((d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries)::{schema}.motion)
+    SELECT array_agg((d.run_id, d.partition_id, d.due_at, d.priority, d.status, d.attempt, d.failures, d.seq, d.expiries)::{schema}.motion
+                     ORDER BY d.run_id)
     INTO v_runs FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids);
     v_count := 0;
     IF v_runs IS NULL THEN
@@ -19,14 +20,16 @@ BEGIN
     SELECT array_agg(DISTINCT m.partition_id) INTO v_touched FROM unnest(v_runs) m;
     PERFORM {schema}.lock_partitions_v1(v_touched);
     WITH mine AS MATERIALIZED (
-        SELECT run_id FROM {schema}.dispatch WHERE run_id = ANY (p_ids) AND (NOT p_expired OR expires_at <= p_now)
-        ORDER BY run_id FOR UPDATE),
+        SELECT d.run_id, m.partition_id AS part
+        FROM unnest(v_runs) m CROSS JOIN LATERAL (
+            SELECT x.run_id FROM {schema}.dispatch x WHERE x.run_id = m.run_id AND (NOT p_expired OR x.expires_at <= p_now) FOR UPDATE) d),
     taken AS (
-        DELETE FROM {schema}.dispatch d USING mine WHERE d.run_id = mine.run_id RETURNING d.*),
+        DELETE FROM {schema}.dispatch d USING mine WHERE d.run_id = ANY (ARRAY[mine.run_id]) RETURNING d.*, mine.part),
     numbered AS MATERIALIZED (
-        SELECT t.run_id, m.partition_id AS part, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, t.expiries, p.slot_seq, p.occupied,
-               row_number() OVER (PARTITION BY m.partition_id ORDER BY t.run_id) AS nth, row_number() OVER (ORDER BY t.run_id) AS place
-        FROM taken t JOIN unnest(v_runs) m ON m.run_id = t.run_id JOIN {schema}.partition p ON p.partition_id = m.partition_id),
+        SELECT t.run_id, t.part, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, t.expiries, p.slot_seq, p.occupied,
+               row_number() OVER (PARTITION BY t.part ORDER BY t.run_id) AS nth, row_number() OVER (ORDER BY t.run_id) AS place
+        FROM taken t
+        CROSS JOIN LATERAL (SELECT x.slot_seq, x.occupied FROM {schema}.partition x WHERE x.partition_id = t.part OFFSET 0) p),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, data)
         SELECT run_id, seq + 1, 'run.dispatch_expired', p_now, attempt, CASE WHEN v_bounded THEN part END,
@@ -37,7 +40,8 @@ BEGIN
         FROM numbered),
     freed AS (
         UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
-        FROM (SELECT part, count(*)::int AS n FROM numbered WHERE v_bounded GROUP BY 1) x WHERE p.partition_id = x.part)
+        FROM (SELECT part, count(*)::int AS n FROM numbered WHERE v_bounded GROUP BY 1) x
+        WHERE p.partition_id = ANY (ARRAY[x.part]))
     SELECT array_agg((run_id, part, due_at, priority, status, attempt, failures, seq + 1,
                       expiries + CASE WHEN p_expired THEN 1 ELSE 0 END)::{schema}.motion), count(*)
     INTO v_back, v_count FROM numbered;
@@ -92,9 +96,12 @@ BEGIN
         SELECT run_id FROM {schema}.timer WHERE due_at > v_now AND due_at <= v_now + p_look_ahead AND hinted_at IS NULL
         ORDER BY due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
     hinted AS (
-        UPDATE {schema}.timer t SET hinted_at = v_now FROM mine WHERE t.run_id = mine.run_id RETURNING t.run_id, t.queue_id, t.due_at)
+        UPDATE {schema}.timer t SET hinted_at = v_now FROM mine WHERE t.run_id = ANY (ARRAY[mine.run_id])
+        RETURNING t.run_id, t.queue_id, t.due_at)
     SELECT 'hint', 0, h.run_id, NULL::text, n.name, r.tenant, r.concurrency_key, h.due_at, h.due_at - v_now, NULL::json
-    FROM hinted h JOIN {schema}.run r ON r.run_id = h.run_id JOIN {schema}.queue n ON n.queue_id = h.queue_id;
+    FROM hinted h
+    CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = h.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = h.queue_id OFFSET 0) n;
 END $$;
 
 CREATE FUNCTION {schema}.fold_recorded_v1(p_limit int) RETURNS SETOF {schema}.effect
@@ -103,7 +110,7 @@ DECLARE v_queue record; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     FOR v_queue IN
         SELECT q.name, (SELECT count(*) FROM (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id LIMIT p_limit) x) AS n
-        FROM {schema}.queue q WHERE EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id) ORDER BY q.queue_id
+        FROM {schema}.queue q WHERE EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0) ORDER BY q.queue_id
     LOOP
         RETURN QUERY SELECT 'counted', 0, NULL::uuid, NULL::text, v_queue.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval,
                             NULL::json FROM generate_series(1, v_queue.n);
@@ -138,9 +145,11 @@ BEGIN
         ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED),
     taken AS (
         UPDATE {schema}.dispatch d SET publish_status = 'claimed', publish_claimed_at = v_now, publish_attempts = publish_attempts + 1
-        FROM mine WHERE d.run_id = mine.run_id RETURNING d.run_id, d.queue_id, d.due_at, d.dispatch_seq)
+        FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]) RETURNING d.run_id, d.queue_id, d.due_at, d.dispatch_seq)
     SELECT 'wakeup', 0, t.run_id, NULL::text, q.name, r.tenant, r.concurrency_key, t.due_at, NULL::interval, NULL::json
-    FROM taken t JOIN {schema}.run r ON r.run_id = t.run_id JOIN {schema}.queue q ON q.queue_id = t.queue_id
+    FROM taken t
+    CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = t.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = t.queue_id OFFSET 0) q
     ORDER BY t.dispatch_seq;
 END $$;
 
@@ -150,9 +159,10 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(p_ids) > 0 THEN
         WITH mine AS MATERIALIZED (
-            SELECT d.run_id, i.status FROM unnest(p_ids, p_statuses) i(id, status) JOIN {schema}.dispatch d ON d.run_id = i.id
-            WHERE d.publish_status = 'claimed' ORDER BY d.run_id FOR UPDATE OF d SKIP LOCKED)
-        UPDATE {schema}.dispatch d SET publish_status = mine.status FROM mine WHERE d.run_id = mine.run_id;
+            SELECT d.run_id, i.status
+            FROM (SELECT * FROM unnest(p_ids, p_statuses) i(id, status) ORDER BY 1) i CROSS JOIN LATERAL (
+                SELECT x.run_id FROM {schema}.dispatch x WHERE x.run_id = i.id AND x.publish_status = 'claimed' FOR UPDATE SKIP LOCKED) d)
+        UPDATE {schema}.dispatch d SET publish_status = mine.status FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]);
     END IF;
     IF cardinality(p_failed_hints) > 0 THEN
         UPDATE {schema}.timer SET hinted_at = NULL WHERE run_id = ANY (p_failed_hints);

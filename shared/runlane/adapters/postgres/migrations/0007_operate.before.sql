@@ -118,9 +118,11 @@ BEGIN
     END LOOP;
     IF v_awake THEN
         PERFORM {schema}.lock_partitions_v1(ARRAY(
-            SELECT p.partition_id FROM unnest(p_ids, v_origins) i(id, origin) JOIN {schema}.run r ON r.run_id = i.id
-            JOIN {schema}.partition p ON p.queue_id = p_queue_id AND coalesce(p.tenant, '') = coalesce(r.tenant, '')
-                 AND coalesce(p.concurrency_key, '') = coalesce(r.concurrency_key, '')
+            SELECT p.partition_id FROM unnest(p_ids, v_origins) i(id, origin)
+            CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = i.id OFFSET 0) r
+            CROSS JOIN LATERAL (
+                SELECT x.partition_id FROM {schema}.partition x WHERE x.queue_id = p_queue_id AND coalesce(x.tenant, '') = coalesce(r.tenant, '')
+                AND coalesce(x.concurrency_key, '') = coalesce(r.concurrency_key, '') OFFSET 0) p
             WHERE i.origin IS NULL));
     END IF;
     v_now := clock_timestamp();
@@ -165,14 +167,15 @@ BEGIN
     WITH passed AS (
         DELETE FROM {schema}.deadline d USING (
             SELECT at, run_id, kind FROM {schema}.deadline WHERE at <= clock_timestamp() ORDER BY at LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-        WHERE d.at = x.at AND d.run_id = x.run_id AND d.kind = x.kind RETURNING d.run_id, d.kind)
+        WHERE d.at = ANY (ARRAY[x.at]) AND d.run_id = x.run_id AND d.kind = x.kind RETURNING d.run_id, d.kind)
     SELECT array_agg(run_id), array_agg(kind) INTO v_ids, v_kinds FROM passed;
     RETURN QUERY SELECT 'counted', 0, i, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
                  FROM unnest(v_ids) i;
     FOR v_lot IN
         SELECT r.queue_id, array_agg(i.id ORDER BY i.id, i.kind) AS ids, array_agg(i.kind ORDER BY i.id, i.kind) AS kinds
-        FROM unnest(v_ids, v_kinds) i(id, kind) JOIN {schema}.run r ON r.run_id = i.id
-        WHERE NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = i.id) GROUP BY 1 ORDER BY 1
+        FROM unnest(v_ids, v_kinds) i(id, kind)
+        CROSS JOIN LATERAL (SELECT x.queue_id FROM {schema}.run x WHERE x.run_id = i.id OFFSET 0) r
+        WHERE NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = i.id OFFSET 0) GROUP BY 1 ORDER BY 1
     LOOP
         RETURN QUERY SELECT * FROM {schema}.stop_runs_v1(v_lot.queue_id, v_lot.ids, v_lot.kinds, 'runlane', NULL);
     END LOOP;
@@ -221,7 +224,8 @@ BEGIN
         (SELECT count(*) FROM {schema}.tenant t WHERE t.queue_id = q.queue_id AND t.paused_at IS NOT NULL)
         + (SELECT count(*) FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.paused_at IS NOT NULL)
     WHERE queue_id = q.queue_id;
-    SELECT array_agg(d.run_id) INTO v_ids FROM {schema}.dispatch d JOIN {schema}.run r ON r.run_id = d.run_id
+    SELECT array_agg(d.run_id) INTO v_ids FROM {schema}.dispatch d
+    CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = d.run_id OFFSET 0) r
     WHERE d.queue_id = q.queue_id AND (p_tenant IS NULL OR r.tenant = p_tenant) AND (p_key IS NULL OR r.concurrency_key = p_key)
       AND (p_key IS NULL OR coalesce(r.tenant, '') = coalesce(p_tenant, ''));
     SELECT b.v_count INTO v_count FROM {schema}.give_back_v1(q, v_ids, false, v_now) b;
@@ -247,9 +251,10 @@ BEGIN
                           WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
               FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id) x
         WHERE x.state <> x.becomes ORDER BY x.partition_id)
-    UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt FROM fresh f WHERE p.partition_id = f.partition_id;
+    UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]);
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor)
-    WHERE t.queue_id = p_queue_id AND NOT t.ready AND EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r');
+    WHERE t.queue_id = p_queue_id AND NOT t.ready
+      AND EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r' OFFSET 0);
 END $$;
 
 CREATE FUNCTION {schema}.resume_v1(p_queue text, p_tenant text, p_key text) RETURNS SETOF {schema}.effect
@@ -319,15 +324,15 @@ BEGIN
               UNION ALL SELECT run_id FROM {schema}.lease WHERE queue_id = q.queue_id AND partition_id IS NULL) x;
         IF v_runs IS NOT NULL THEN
             v_runs := {schema}.resolve_partitions_v1(q.queue_id, v_runs);
-            UPDATE {schema}.dispatch d SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE d.run_id = m.run_id;
-            UPDATE {schema}.lease l SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE l.run_id = m.run_id;
+            UPDATE {schema}.dispatch d SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE d.run_id = ANY (ARRAY[m.run_id]);
+            UPDATE {schema}.lease l SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE l.run_id = ANY (ARRAY[m.run_id]);
         END IF;
         UPDATE {schema}.partition p SET occupied = x.n
         FROM (SELECT c.partition_id, sum(c.slots)::int AS n
               FROM (SELECT partition_id, 0 AS slots FROM {schema}.partition WHERE queue_id = q.queue_id AND occupied <> 0
                     UNION ALL SELECT partition_id, 1 FROM {schema}.dispatch WHERE queue_id = q.queue_id
                     UNION ALL SELECT partition_id, 1 FROM {schema}.lease WHERE queue_id = q.queue_id) c GROUP BY 1) x
-        WHERE p.partition_id = x.partition_id AND p.occupied <> x.n;
+        WHERE p.partition_id = ANY (ARRAY[x.partition_id]) AND p.occupied <> x.n;
         UPDATE {schema}.queue SET occupied = (SELECT count(*) FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id)
                                        + (SELECT count(*) FROM {schema}.lease l WHERE l.queue_id = q.queue_id)
         WHERE queue_id = q.queue_id AND total_limit IS NOT NULL RETURNING * INTO q;

@@ -10,7 +10,8 @@ BEGIN
         'settle_and_claim_v1(json, uuid[], text[], int, interval, text)', 'heartbeat_v1(uuid[], uuid[], interval)',
         'expire_dispatches_v1(int)', 'due_timers_v1(interval, int)', 'fold_recorded_v1(int)', 'dispatch_queues_v1()',
         'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], uuid[])', 'cancel_run_v1(uuid, text, text)',
-        'expire_deadlines_v1(int)', 'record_runs_v1(json, boolean, timestamptz)']
+        'expire_deadlines_v1(int)', 'record_runs_v1(json, boolean, timestamptz)', 'pause_v1(text, text, text)', 'resume_v1(text, text, text)',
+        'write_policy_v1(text, int, int, interval, int, json, text)']
     LOOP
         EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_seqscan = off', v_name);
         EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_hashjoin = off', v_name);
