@@ -8,16 +8,16 @@ from runlane.domain.run import ACTIVE, TERMINAL, TRANSITIONS, WAITING, Status, V
 
 # The table of the contract, written a second time and by hand: rows are statuses, columns are verbs, "-" is refused.
 CONTRACT = """
-             claim    succeed    fail    retry     release    cancel     expire_start  time_out  recover_retry  recover_fail  hand_back
-queued       running  -          -       -         -          cancelled  cancelled     cancelled -              -             -
-scheduled    running  -          -       -         -          cancelled  cancelled     cancelled -              -             -
-retrying     running  -          -       -         -          cancelled  -             cancelled -              -             -
-released     running  -          -       -         -          cancelled  -             cancelled -              -             -
-running      -        succeeded  failed  retrying  released   stopping   -             stopping  retrying       failed        queued
-stopping     -        cancelled  failed  failed    cancelled  -          -             -         cancelled      cancelled     cancelled
-succeeded    -        -          -       -         -          -          -             -         -              -             -
-failed       -        -          -       -         -          -          -             -         -              -             -
-cancelled    -        -          -       -         -          -          -             -         -              -             -
+             claim    succeed    fail    retry     release    cancel     expire_start  time_out  recover_retry  recover_fail  hand_back reschedule
+queued       running  -          -       -         -          cancelled  cancelled     cancelled -              -             -          scheduled
+scheduled    running  -          -       -         -          cancelled  cancelled     cancelled -              -             -          scheduled
+retrying     running  -          -       -         -          cancelled  -             cancelled -              -             -          retrying
+released     running  -          -       -         -          cancelled  -             cancelled -              -             -          released
+running      -        succeeded  failed  retrying  released   stopping   -             stopping  retrying       failed        queued     -
+stopping     -        cancelled  failed  failed    cancelled  -          -             -         cancelled      cancelled     cancelled  -
+succeeded    -        -          -       -         -          -          -             -         -              -             -          -
+failed       -        -          -       -         -          -          -             -         -              -             -          -
+cancelled    -        -          -       -         -          -          -             -         -              -             -          -
 """.replace("stopping", "cancellation_requested")
 
 
@@ -59,8 +59,8 @@ def test_the_claim_is_the_one_door_to_running() -> None:
     assert doors == {(status, Verb.CLAIM) for status in WAITING}
 
 
-def test_no_transition_leads_to_where_it_starts() -> None:
-    assert all(start is not to for (start, _), to in TRANSITIONS.items())
+def test_only_another_due_time_leads_to_where_it_starts() -> None:
+    assert all(start is not to for (start, verb), to in TRANSITIONS.items() if verb is not Verb.RESCHEDULE)
 
 
 def test_a_run_that_is_asked_to_stop_never_waits_or_succeeds_again() -> None:

@@ -91,19 +91,25 @@ SELECT q.name, p.partition_id, c.dispatched, q.occupied FROM runlane.queue q JOI
 CROSS JOIN LATERAL (SELECT sum(dispatched) AS dispatched FROM runlane.queue_counter c WHERE c.queue_id = q.queue_id) c
 WHERE p.state = 'r' AND q.paused_at IS NULL AND c.dispatched < q.dispatch_window AND (q.total_limit IS NULL OR q.occupied < q.total_limit)
 """,
-    "slots of a partition are numbered without gaps": """
+    "slots of a partition are numbered without gaps, beyond what was pruned": """
 SELECT * FROM (
-    SELECT partition_id, slot_seq, row_number() OVER (PARTITION BY partition_id ORDER BY slot_seq) AS place
-    FROM runlane.event WHERE slot_seq IS NOT NULL) x
-WHERE slot_seq <> place
+    SELECT e.partition_id, e.slot_seq, f.slot_seq AS pruned, row_number() OVER (PARTITION BY e.partition_id ORDER BY e.slot_seq) AS place
+    FROM runlane.event e LEFT JOIN runlane.pruned_slots f USING (partition_id) WHERE e.slot_seq > coalesce(f.slot_seq, 0)) x
+WHERE slot_seq <> coalesce(pruned, 0) + place
 """,
     "each slot event changes the occupancy by one": """
 SELECT * FROM (
-    SELECT run_id, partition_id, type, slot_seq, occupied,
-           occupied - lag(occupied, 1, 0) OVER (PARTITION BY partition_id ORDER BY slot_seq) AS change
-    FROM runlane.event WHERE slot_seq IS NOT NULL) x
+    SELECT e.run_id, e.partition_id, e.type, e.slot_seq, e.occupied,
+           e.occupied - lag(e.occupied, 1, CASE WHEN f.slot_seq IS NULL THEN 0 END) OVER slots AS change
+    FROM runlane.event e LEFT JOIN runlane.pruned_slots f USING (partition_id) WHERE e.slot_seq > coalesce(f.slot_seq, 0)
+    WINDOW slots AS (PARTITION BY e.partition_id ORDER BY e.slot_seq)) x
 WHERE change <> CASE type WHEN 'run.dispatched' THEN 1 ELSE -1 END
   AND NOT EXISTS (SELECT 1 FROM runlane.policy_change WHERE before IS NOT NULL)
+""",
+    "no key is owned by a run that is gone": """
+SELECT k.task, k.key, k.run_id
+FROM (SELECT task, key, run_id FROM runlane.idempotency_key UNION ALL SELECT task, key, run_id FROM runlane.singleton_key) k
+LEFT JOIN runlane.run r USING (run_id) WHERE r.run_id IS NULL
 """,
 }
 

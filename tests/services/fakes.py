@@ -201,7 +201,7 @@ class FakeMaintenance:
     def expire_dispatches(self, *, limit: int) -> PhaseResult:
         return self._next("expire_dispatches")
 
-    def expired_leases(self, *, limit: int) -> tuple[ExpiredLease, ...]:
+    def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
         return self.leases.pop(0) if self.leases else ()
 
     def expire_deadlines(self, *, limit: int) -> PhaseResult:

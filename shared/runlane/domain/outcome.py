@@ -69,6 +69,10 @@ class Settlement:
     delay: timedelta | None = None
     reason: str | None = None
     final: bool = False
+    attempt: int = 0
+    """Which claim of the run it ends; 0: not told."""
+    tried_before: bool = False
+    """An earlier try may have been committed, and only its answer lost: then this one is answered as settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class Counters:
 
     failures: int
     max_attempts: int
+    attempt: int = 0
 
     @property
     def is_last(self) -> bool:
@@ -145,18 +150,19 @@ def decide(
     """
     match end:
         case Returned(result):
-            return Settlement(run_id, token, OutcomeKind.SUCCEEDED, result=result)
+            return Settlement(run_id, token, OutcomeKind.SUCCEEDED, result=result, attempt=counters.attempt)
         case Released(delay, reason):
             told = None if reason is None else head(str(reason), MESSAGE_BYTES)
-            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=told)
+            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=told, attempt=counters.attempt)
         case NotStarted(delay, reason):
-            return Settlement(run_id, token, OutcomeKind.HANDED_BACK, delay=delay, reason=reason)
+            return Settlement(run_id, token, OutcomeKind.HANDED_BACK, delay=delay, reason=reason, attempt=counters.attempt)
     failure = _failure(end, store_traceback=store_traceback)
     ends = counters.is_last or not _may_retry(end)
     wait = None if ends else _delay(end, counters, retry, rng)
     if isinstance(end, Lost):
         return Settlement(run_id, token, OutcomeKind.LEASE_EXPIRED, failure=failure, delay=wait, final=ends)
-    return Settlement(run_id, token, OutcomeKind.FAILED if ends else OutcomeKind.RETRY, failure=failure, delay=wait)
+    kind = OutcomeKind.FAILED if ends else OutcomeKind.RETRY
+    return Settlement(run_id, token, kind, failure=failure, delay=wait, attempt=counters.attempt)
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -59,6 +59,8 @@ class Verb(StrEnum):
     RECOVER_FAIL = "recover_fail"
     HAND_BACK = "hand_back"
     """Claimed but not started: the attempt does not count."""
+    RESCHEDULE = "reschedule"
+    """Given another due time, in the future."""
 
 
 _TABLE: dict[tuple[Status, Verb], Status] = {
@@ -67,6 +69,8 @@ _TABLE: dict[tuple[Status, Verb], Status] = {
     **{(status, Verb.CANCEL): Status.CANCELLED for status in WAITING},
     # One that waits when its finish time-out passes would have nobody to stop it later.
     **{(status, Verb.TIME_OUT): Status.CANCELLED for status in WAITING},
+    (Status.QUEUED, Verb.RESCHEDULE): Status.SCHEDULED,
+    **{(status, Verb.RESCHEDULE): status for status in WAITING - {Status.QUEUED}},
     (Status.QUEUED, Verb.EXPIRE_START): Status.CANCELLED,
     (Status.SCHEDULED, Verb.EXPIRE_START): Status.CANCELLED,
     # Running.
@@ -98,6 +102,15 @@ def transition(status: Status, verb: Verb) -> Status | None:
     return TRANSITIONS.get((status, verb))
 
 
+class Source(StrEnum):
+    """What made a run."""
+
+    TRIGGER = "trigger"
+    RUN_NOW = "run_now"
+    MANUAL_RETRY = "manual_retry"
+    RERUN = "rerun"
+
+
 class TriggerOutcome(StrEnum):
     CREATED = "created"
     DUPLICATE = "duplicate"
@@ -122,6 +135,9 @@ class RunSummary:
     created_at: datetime
     due_at: datetime
     ended_at: datetime | None
+    source: Source
+    source_run_id: RunId | None
+    """The run that it is a child of, with `manual_retry` and `rerun`; it stays when that one is pruned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from runlane.ports.bell import Bell
+from runlane.ports.operations import OperationStore
 from runlane.ports.stores import DeliveryStore, MaintenanceStore, QueueStore, RunStore, TriggerStore
 
 
@@ -21,6 +22,9 @@ class Storage(Protocol):
 
     @property
     def runs(self) -> RunStore: ...
+
+    @property
+    def operations(self) -> OperationStore: ...
 
     @property
     def queues(self) -> QueueStore: ...

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.domain.queue import Queue, QueueStats
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Status, TriggerOutcome
+from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Source, Status, TriggerOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,12 @@ class NewRun:
     actor: str | None = None
     trace: Mapping[str, str] | None = None
     meta: Mapping[str, Any] | None = None
+    source: Source | None = None
+    """What made it, if not a plain trigger."""
+    source_run_id: RunId | None = None
+    """The run that it is a child of, with `manual_retry` and `rerun`."""
+    reason: str | None = None
+    """Why an operator made it, for its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +264,9 @@ class MaintenanceStore(Protocol):
 
     def expire_dispatches(self, *, limit: int) -> PhaseResult: ...
 
-    def expired_leases(self, *, limit: int) -> tuple[ExpiredLease, ...]: ...
+    def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
+        """The oldest first, passing over some runs."""
+        ...
 
     def expire_deadlines(self, *, limit: int) -> PhaseResult:
         """Apply start and finish time-outs that have passed."""
@@ -284,6 +292,7 @@ class RunFilter:
     queue: str | None = None
     tenant: str | None = None
     concurrency_key: str | None = None
+    source: Source | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
 

@@ -158,7 +158,7 @@ class Pipeline:
             claim.run_id,
             claim.token,
             end,
-            Counters(claim.failures, claim.max_attempts),
+            Counters(claim.failures, claim.max_attempts, claim.attempt),
             attempt.task.options.retry or DEFAULT_RETRY,
             self._rng,
             store_traceback=self._store_tracebacks,

@@ -325,7 +325,7 @@ class Batch:
 
 def _not_known(run: ClaimedRun) -> Settlement:
     """An older deployment knows no such task; a newer worker will."""
-    return Settlement(run.run_id, run.token, OutcomeKind.HANDED_BACK, delay=UNKNOWN_DELAY, reason="task_unknown")
+    return Settlement(run.run_id, run.token, OutcomeKind.HANDED_BACK, delay=UNKNOWN_DELAY, reason="task_unknown", attempt=run.attempt)
 
 
 def _is_handed_back(attempt: Attempt) -> bool:

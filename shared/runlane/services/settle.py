@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from runlane.domain.errors import ConflictError, UnavailableError
@@ -73,6 +73,8 @@ class Settler:
                 return self._once(settlements, then)
             except (UnavailableError, ConflictError):
                 self._clock.sleep(pause)
+                # A connection that died may have taken the answer of a commit along.
+                settlements = [replace(settlement, tried_before=True) for settlement in settlements]
         return self._once(settlements, then)
 
     def _once(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:

@@ -30,6 +30,9 @@ def translate(error: psycopg.Error) -> RunlaneError:
         return ConfigurationError([str(error).splitlines()[0]], code="queue_not_migrated")
     if state == "RL002":
         return ConflictError("run_moving", str(error).splitlines()[0])
+    if state == "RL003":
+        code, _, message = str(error).splitlines()[0].partition(": ")
+        return ConflictError(code, message)
     if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
         return ConflictError("storage_conflict", "the database chose this transaction to give way to another; try again")
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)):

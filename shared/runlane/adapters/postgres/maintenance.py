@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import phase_result
+from runlane.adapters.postgres.rows import array_literal, phase_result
 from runlane.domain.ids import RunId
 from runlane.ports.stores import ExpiredLease, PhaseResult
 
@@ -28,8 +29,8 @@ class PostgresMaintenanceStore:
     def expire_dispatches(self, *, limit: int) -> PhaseResult:
         return phase_result(self._session.run("expire_dispatches", {"limit": limit}), limit)
 
-    def expired_leases(self, *, limit: int) -> tuple[ExpiredLease, ...]:
-        rows = self._session.run("expired_leases", {"limit": limit})
+    def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
+        rows = self._session.run("expired_leases", {"limit": limit, "without": array_literal(without)})
         return tuple(ExpiredLease(RunId(run_id), *rest) for run_id, *rest in rows)
 
     def expire_deadlines(self, *, limit: int) -> PhaseResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -55,6 +55,9 @@ def _encode_run(place: int, run: NewRun) -> str:
         "actor": run.actor,
         "trace": run.trace and dict(run.trace),
         "meta": run.meta and dict(run.meta),
+        "source": run.source,
+        "source_run_id": run.source_run_id,
+        "reason": run.reason,
     }
     given = json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
     return f'{given[:-1]},"payload":{run.payload}}}'
@@ -96,6 +99,8 @@ def _encode_settlement(settlement: Settlement) -> str:
         extra["reason"] = settlement.reason
     if settlement.final:
         extra["final"] = True
+    if settlement.tried_before and settlement.attempt:
+        extra["attempt"] = settlement.attempt
     return text + ("," + json.dumps(extra, ensure_ascii=False)[1:] if extra else "}")
 
 
@@ -141,18 +146,18 @@ def trigger_batch(effects: Sequence[Effect], runs: Sequence[NewRun], *, eager: b
         elif row[8] is not None and _ZERO < row[8] <= HINT_HORIZON:
             sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, row[8], True, run.trace))
     return TriggerBatch(
-        tuple(_recorded(row) for row in recorded),
+        tuple(recorded_run(row[2], row[3], row[7], row[8], row[9]) for row in recorded),
         (*sent, *wakeups(placed.values())),
         tuple({row[4] for row in effects if row[0] == "starved"}),
     )
 
 
-def _recorded(row: Effect) -> RecordedRun:
-    detail = decode_json(row[9])
-    if detail is not None:
-        return RecordedRun(RunId(row[2]), TriggerOutcome(row[3]), Status(detail["status"]), row[7], detail["matches"])
-    status = Status.SCHEDULED if row[8] and row[8] > _ZERO else Status.QUEUED
-    return RecordedRun(RunId(row[2]), TriggerOutcome.CREATED, status, row[7], None)
+def recorded_run(run_id: str, verdict: str, due_at: datetime, due_in: timedelta | None, detail: bytes | None) -> RecordedRun:
+    owner = decode_json(detail)
+    if owner is not None:
+        return RecordedRun(RunId(run_id), TriggerOutcome(verdict), Status(owner["status"]), due_at, owner["matches"])
+    status = Status.SCHEDULED if due_in and due_in > _ZERO else Status.QUEUED
+    return RecordedRun(RunId(run_id), TriggerOutcome.CREATED, status, due_at, None)
 
 
 def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:

@@ -14,7 +14,7 @@ from runlane.adapters.postgres.rows import decode_failure, decode_json, wakeups
 from runlane.domain.errors import ContractError
 from runlane.domain.event import EventType
 from runlane.domain.ids import RunId, parse_run_id
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Status
+from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Source, Status
 from runlane.ports.stores import Page, RunFilter, Wakeup
 
 _ENDS = frozenset(
@@ -47,6 +47,7 @@ class PostgresRunStore:
                 "queue": run_filter.queue,
                 "tenant": run_filter.tenant,
                 "key": run_filter.concurrency_key,
+                "source": run_filter.source,
                 "after": run_filter.created_after,
                 "before": run_filter.created_before,
                 "cursor": None if cursor is None else _read_cursor(cursor, run_filter),
@@ -87,15 +88,18 @@ def attempts_of(events: Iterable[EventRecord]) -> tuple[AttemptRecord, ...]:
 
 
 def _summary(row: tuple[Any, ...]) -> RunSummary:
-    run_id, task, queue, status, *rest = row
-    return RunSummary(RunId(run_id), task, queue, Status(status), *rest)
+    run_id, task, queue, status, tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at, source, source_run_id = row
+    return RunSummary(
+        RunId(run_id), task, queue, Status(status), tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at,
+        Source(source), source_run_id,
+    )  # fmt: skip
 
 
 def _record(row: tuple[Any, ...]) -> RunRecord:
     (
         run_id, task, queue, status, tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at, payload, result, failure,
         priority, idempotency_key, singleton_key, max_attempts, start_timeout, finish_timeout, actor, trace, meta, lease_expires_at,
-        cancellation_requested_at,
+        cancellation_requested_at, source, source_run_id,
     ) = row  # fmt: skip
     return RunRecord(
         run_id=RunId(run_id),
@@ -123,6 +127,8 @@ def _record(row: tuple[Any, ...]) -> RunRecord:
         meta=decode_json(meta),
         lease_expires_at=lease_expires_at,
         cancellation_requested_at=cancellation_requested_at,
+        source=Source(source),
+        source_run_id=source_run_id,
     )
 
 

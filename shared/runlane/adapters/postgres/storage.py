@@ -9,6 +9,7 @@ from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
 from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
+from runlane.adapters.postgres.operations import PostgresOperationStore
 from runlane.adapters.postgres.queues import PostgresQueueStore
 from runlane.adapters.postgres.runs import PostgresRunStore
 from runlane.adapters.postgres.trigger import PostgresTriggerStore
@@ -28,6 +29,7 @@ class PostgresStorage:
         self.deliveries = PostgresDeliveryStore(self._work, self._heartbeat)
         self.maintenance = PostgresMaintenanceStore(self._work)
         self.runs = PostgresRunStore(self._work)
+        self.operations = PostgresOperationStore(self._work)
         self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
 
     def bell(self, queues: Collection[str]) -> PostgresBell:

@@ -86,6 +86,7 @@ CREATE UNIQUE INDEX partition_key ON {schema}.partition (queue_id, (coalesce(ten
 CREATE INDEX partition_ready_solo ON {schema}.partition (queue_id, vt, partition_id) WHERE state = 'r' AND tenant_id IS NULL;
 CREATE INDEX partition_ready ON {schema}.partition (tenant_id, vt, partition_id) WHERE state = 'r' AND tenant_id IS NOT NULL;
 
+-- source: NULL for a plain trigger, else run_now, manual_retry or rerun; source_run_id stays when the run that it names is pruned.
 CREATE TABLE {schema}.run (
     run_id          uuid PRIMARY KEY,
     queue_id        int NOT NULL,
@@ -103,12 +104,15 @@ CREATE TABLE {schema}.run (
     finish_timeout  interval,
     actor           text,
     trace           json,
-    meta            json
+    meta            json,
+    source          text,
+    source_run_id   uuid
 ) PARTITION BY RANGE (run_id);
 CREATE INDEX run_task ON {schema}.run (task, run_id);
 CREATE INDEX run_queue ON {schema}.run (queue_id, run_id);
 CREATE INDEX run_tenant ON {schema}.run (tenant, run_id) WHERE tenant IS NOT NULL;
 CREATE INDEX run_concurrency_key ON {schema}.run (concurrency_key, run_id) WHERE concurrency_key IS NOT NULL;
+CREATE INDEX run_source ON {schema}.run (source, run_id) WHERE source IS NOT NULL;
 
 CREATE TABLE {schema}.outcome (
     run_id   uuid PRIMARY KEY,
@@ -239,6 +243,7 @@ CREATE TABLE {schema}.deadline (
     kind   text NOT NULL CHECK (kind IN ('start', 'finish')),
     PRIMARY KEY (at, run_id, kind)
 );
+CREATE INDEX deadline_run ON {schema}.deadline (run_id);
 
 -- What a statement tells its caller: what became of a run, and which wakeups to publish.
 CREATE TYPE {schema}.effect AS (

@@ -111,16 +111,19 @@ BEGIN
         FROM json_to_recordset(p_runs) AS i(
             ord int, task text, queue text, payload json, tenant text, concurrency_key text, priority int, delay interval, run_at timestamptz,
             idempotency_key text, singleton_key text, max_attempts int, start_timeout interval, finish_timeout interval, actor text,
-            trace json, meta json)
+            trace json, meta json, source text, source_run_id uuid, reason text)
         CROSS JOIN LATERAL (SELECT x.queue_id, x.name FROM {schema}.queue x WHERE x.name = i.queue OFFSET 0) q
         WHERE v_verdicts[i.ord] = 'created'),
     made AS (
         INSERT INTO {schema}.run (run_id, queue_id, task, tenant, concurrency_key, priority, max_attempts, created_at, run_at, payload,
-                              idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta)
+                              idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta, source, source_run_id)
         SELECT run_id, queue_id, task, tenant, concurrency_key, coalesce(priority, 0), coalesce(max_attempts, 3), p_now, due_at, payload,
-               idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta FROM item),
+               idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta, source, source_run_id FROM item),
     ev AS (
-        INSERT INTO {schema}.event (run_id, seq, type, at, actor) SELECT run_id, 1, 'run.created', p_now, actor FROM item),
+        INSERT INTO {schema}.event (run_id, seq, type, at, actor, data)
+        SELECT run_id, 1, 'run.created', p_now, actor, CASE WHEN source IS NOT NULL THEN
+            json_strip_nulls(json_build_object('source', source, 'source_run_id', source_run_id, 'reason', reason)) END
+        FROM item),
     later AS (
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
         SELECT run_id, queue_id, due_at, coalesce(priority, 0), 'queued', 0, 0, 1,

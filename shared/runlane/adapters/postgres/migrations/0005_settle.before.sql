@@ -178,13 +178,39 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether this attempt was ended like this by the one who held its token, and as what: a settlement that is tried again because the
+-- answer to the first try was lost finds its own work. Only recovery ends an attempt otherwise, and leaves its line before.
+CREATE FUNCTION {schema}.settled_before_v1(p_run_id uuid, p_attempt int, p_kind text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE e.type WHEN 'run.retry_scheduled' THEN 'retrying' WHEN 'run.rescheduled' THEN 'queued' ELSE substr(e.type, 5) END
+    FROM {schema}.event c CROSS JOIN LATERAL (
+        SELECT n.type FROM {schema}.event n
+        WHERE n.run_id = p_run_id AND n.seq > c.seq AND n.type IN ('run.succeeded', 'run.failed', 'run.cancelled', 'run.retry_scheduled',
+              'run.released', 'run.rescheduled', 'run.lease_expired')
+        ORDER BY n.seq LIMIT 1) e
+    WHERE c.run_id = p_run_id AND c.type = 'run.claimed' AND c.attempt = p_attempt AND e.type = ANY (CASE p_kind
+        WHEN 'succeeded' THEN ARRAY['run.succeeded', 'run.cancelled'] WHEN 'failed' THEN ARRAY['run.failed']
+        WHEN 'retry' THEN ARRAY['run.retry_scheduled', 'run.failed'] WHEN 'released' THEN ARRAY['run.released', 'run.cancelled']
+        WHEN 'handed_back' THEN ARRAY['run.rescheduled', 'run.cancelled'] END)
+    LIMIT 1
+$$;
+
+-- A settlement that carries its attempt is tried again: what its first try has settled is answered as settled.
 CREATE FUNCTION {schema}.refuse_results_v1(p_settlements json, p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_refused record;
+DECLARE v_refused record; v_became text;
 BEGIN
     FOR v_refused IN
-        SELECT s.run_id, s.kind FROM json_to_recordset(p_settlements) AS s(run_id uuid, kind text) WHERE s.run_id = ANY (p_ids) ORDER BY 1
+        SELECT s.run_id, s.kind, s.attempt FROM json_to_recordset(p_settlements) AS s(run_id uuid, kind text, attempt int)
+        WHERE s.run_id = ANY (p_ids) ORDER BY 1
     LOOP
+        IF v_refused.attempt IS NOT NULL THEN
+            v_became := {schema}.settled_before_v1(v_refused.run_id, v_refused.attempt, v_refused.kind);
+            IF v_became IS NOT NULL THEN
+                RETURN NEXT ('settled', 0, v_refused.run_id, v_became, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
+                CONTINUE;
+            END IF;
+        END IF;
         IF v_refused.kind <> 'lease_expired' THEN
             PERFORM {schema}.record_refusal_v1(v_refused.run_id, v_refused.kind, p_now);
         END IF;

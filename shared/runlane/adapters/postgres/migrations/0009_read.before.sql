@@ -9,7 +9,8 @@ SELECT r.run_id, r.task, q.name AS queue, r.tenant, r.concurrency_key, r.created
        coalesce(o.failures, l.failures, d.failures, w.failures, t.failures, 0) AS failures,
        coalesce(o.due_at, l.due_at, d.due_at, w.due_at, t.due_at, r.run_at) AS due_at,
        o.ended_at, r.payload, o.result, o.failure, r.priority, r.idempotency_key, r.singleton_key, r.max_attempts,
-       r.start_timeout, r.finish_timeout, r.actor, r.trace, r.meta, l.expires_at AS lease_expires_at, l.cancel_requested_at
+       r.start_timeout, r.finish_timeout, r.actor, r.trace, r.meta, l.expires_at AS lease_expires_at, l.cancel_requested_at,
+       coalesce(r.source, 'trigger') AS source, r.source_run_id
 FROM {schema}.run r
 JOIN {schema}.queue q ON q.queue_id = r.queue_id
 LEFT JOIN {schema}.outcome o ON o.run_id = r.run_id
@@ -21,7 +22,8 @@ LEFT JOIN {schema}.timer t ON t.run_id = r.run_id;
 -- The newest runs below a cursor that match, newest first. Statuses are looked up where they stand: ended runs in outcome, active
 -- ones in the small tables; without statuses the runs themselves are walked.
 CREATE FUNCTION {schema}.list_runs_v1(
-    p_statuses text[], p_task text, p_queue text, p_tenant text, p_key text, p_low uuid, p_high uuid, p_limit int) RETURNS SETOF uuid
+    p_statuses text[], p_task text, p_queue text, p_tenant text, p_key text, p_source text, p_low uuid, p_high uuid,
+    p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_queue int; v_where text := ''; v_part text; v_sources text[] := '{}'; v_ended text[];
@@ -36,6 +38,11 @@ BEGIN
     IF p_task IS NOT NULL THEN v_where := v_where || ' AND r.task = $3'; END IF;
     IF p_tenant IS NOT NULL THEN v_where := v_where || ' AND r.tenant = $4'; END IF;
     IF p_key IS NOT NULL THEN v_where := v_where || ' AND r.concurrency_key = $5'; END IF;
+    IF p_source = 'trigger' THEN
+        v_where := v_where || ' AND r.source IS NULL';
+    ELSIF p_source IS NOT NULL THEN
+        v_where := v_where || ' AND r.source = $9';
+    END IF;
     IF p_statuses IS NULL THEN
         v_sources := ARRAY['SELECT r.run_id FROM {schema}.run r WHERE r.run_id >= $6 AND r.run_id < $7' || v_where || ' ORDER BY r.run_id DESC LIMIT $8'];
     ELSE
@@ -64,6 +71,6 @@ BEGIN
     END IF;
     IF cardinality(v_sources) > 0 THEN
         RETURN QUERY EXECUTE 'SELECT run_id FROM ((' || array_to_string(v_sources, ') UNION ALL (') || ')) x ORDER BY run_id DESC LIMIT $8'
-            USING p_statuses, v_queue, p_task, p_tenant, p_key, p_low, p_high, p_limit;
+            USING p_statuses, v_queue, p_task, p_tenant, p_key, p_low, p_high, p_limit, p_source;
     END IF;
 END $$;

@@ -92,12 +92,14 @@ LIMIT %(limit)s;
 
 -- name: audit_partition_slots
 -- Slot events that are not numbered one by one up to their partition's own number, or whose occupancy does not follow from the last.
--- A change of policy may count anew.
+-- A change of policy may count anew. What was pruned leaves gaps, up to a known number.
 WITH slot AS (
     SELECT e.partition_id, e.slot_seq, e.occupied, CASE e.type WHEN 'run.dispatched' THEN 1 ELSE -1 END AS change,
-           lag(e.slot_seq, 1, 0::bigint) OVER partition_slots AS seq_before, lag(e.occupied, 1, 0) OVER partition_slots AS occupied_before,
+           lag(e.slot_seq, 1, coalesce(f.slot_seq, 0)) OVER partition_slots AS seq_before,
+           lag(e.occupied, 1, CASE WHEN f.slot_seq IS NULL THEN 0 END) OVER partition_slots AS occupied_before,
            lead(e.slot_seq) OVER partition_slots IS NULL AS is_last
-    FROM {schema}.event e WHERE e.slot_seq IS NOT NULL WINDOW partition_slots AS (PARTITION BY e.partition_id ORDER BY e.slot_seq))
+    FROM {schema}.event e LEFT JOIN {schema}.pruned_slots f ON f.partition_id = e.partition_id
+    WHERE e.slot_seq > coalesce(f.slot_seq, 0) WINDOW partition_slots AS (PARTITION BY e.partition_id ORDER BY e.slot_seq))
 SELECT format('partition %%s of queue %%s', coalesce(p.concurrency_key, p.tenant, p.partition_id::text), q.name),
        format('slot_seq %%s (%%s slots) follows %%s (%%s slots); the partition stands at %%s', s.slot_seq, s.occupied, s.seq_before,
               s.occupied_before, p.slot_seq)
@@ -109,12 +111,16 @@ LIMIT %(limit)s;
 
 -- name: audit_queue_slots
 -- The same over the whole queue, where total_limit is set.
-WITH slot AS (
+WITH pruned AS (
+    SELECT p.queue_id, max(f.queue_slot_seq) AS seq FROM {schema}.pruned_slots f JOIN {schema}.partition p ON p.partition_id = f.partition_id
+    GROUP BY 1),
+slot AS (
     SELECT p.queue_id, e.queue_slot_seq, e.queue_occupied, CASE e.type WHEN 'run.dispatched' THEN 1 ELSE -1 END AS change,
-           lag(e.queue_slot_seq, 1, 0::bigint) OVER queue_slots AS seq_before, lag(e.queue_occupied, 1, 0) OVER queue_slots AS occupied_before,
+           lag(e.queue_slot_seq, 1, coalesce(f.seq, 0)) OVER queue_slots AS seq_before,
+           lag(e.queue_occupied, 1, CASE WHEN coalesce(f.seq, 0) = 0 THEN 0 END) OVER queue_slots AS occupied_before,
            lead(e.queue_slot_seq) OVER queue_slots IS NULL AS is_last
-    FROM {schema}.event e JOIN {schema}.partition p ON p.partition_id = e.partition_id
-    WHERE e.queue_slot_seq IS NOT NULL WINDOW queue_slots AS (PARTITION BY p.queue_id ORDER BY e.queue_slot_seq))
+    FROM {schema}.event e JOIN {schema}.partition p ON p.partition_id = e.partition_id LEFT JOIN pruned f ON f.queue_id = p.queue_id
+    WHERE e.queue_slot_seq > coalesce(f.seq, 0) WINDOW queue_slots AS (PARTITION BY p.queue_id ORDER BY e.queue_slot_seq))
 SELECT 'queue ' || q.name,
        format('queue_slot_seq %%s (%%s slots) follows %%s (%%s slots); the queue stands at %%s', s.queue_slot_seq, s.queue_occupied,
               s.seq_before, s.occupied_before, q.slot_seq)
