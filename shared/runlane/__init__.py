@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from runlane.domain.event import EventType
     from runlane.domain.queue import Queue, QueueStats, Throttle
     from runlane.domain.retry import Exponential, Fixed, NonRetryable, Retry, RetryAfter
-    from runlane.domain.run import Status, TriggerOutcome
+    from runlane.domain.run import Source, Status, TriggerOutcome
     from runlane.domain.task import Task, task
     from runlane.runtime import Runlane
     from runlane.services.context import Cancelled, Context, LeaseLost, OutOfTime, Release, Suspension
     from runlane.services.delivery import Record
     from runlane.services.lane import Lane
+    from runlane.services.operate.bulk import BulkReport
+    from runlane.services.run_now import RunNowResult
     from runlane.services.trigger import Item, TriggerResult
 
 _HOMES = {
@@ -37,17 +39,20 @@ _HOMES = {
     "runlane.domain.event": "EventType",
     "runlane.domain.queue": "Queue QueueStats Throttle",
     "runlane.domain.retry": "Exponential Fixed NonRetryable Retry RetryAfter",
-    "runlane.domain.run": "Status TriggerOutcome",
+    "runlane.domain.run": "Source Status TriggerOutcome",
     "runlane.domain.task": "Task task",
     "runlane.runtime": "Runlane",
     "runlane.services.context": "Cancelled Context LeaseLost OutOfTime Release Suspension",
     "runlane.services.delivery": "Record",
     "runlane.services.lane": "Lane",
+    "runlane.services.operate.bulk": "BulkReport",
+    "runlane.services.run_now": "RunNowResult",
     "runlane.services.trigger": "Item TriggerResult",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "BulkReport",
     "Cancelled",
     "ConfigurationError",
     "ConflictError",
@@ -70,8 +75,10 @@ __all__ = [
     "Release",
     "Retry",
     "RetryAfter",
+    "RunNowResult",
     "Runlane",
     "RunlaneError",
+    "Source",
     "Status",
     "Suspension",
     "Task",

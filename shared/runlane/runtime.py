@@ -30,15 +30,17 @@ from runlane.services.maintenance.phase import Upkeep
 from runlane.services.message_groups import group_of
 from runlane.services.new_run import NewRuns
 from runlane.services.next_run import execute_next
+from runlane.services.operate.children import Children
 from runlane.services.operate.idempotency_keys import IdempotencyKeys
 from runlane.services.operate.queues import Queues
 from runlane.services.operate.runs import Runs
-from runlane.services.options import TriggerOptions
+from runlane.services.options import RunNowOptions, TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool
 from runlane.services.publish import Publisher
 from runlane.services.resident.start import ResidentOptions, start_worker
 from runlane.services.resident.worker import Mode, ResidentWorker
+from runlane.services.run_now import RunNow, RunNowResult
 from runlane.services.settle import Settler
 from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
@@ -136,10 +138,13 @@ class Runlane:
             exit_process=exit_process,
         )
         self._observers = observers
-        self._trigger = Trigger(NewRuns(self.queue_registry, self.tasks, codec), storage.triggers, publisher, telemetry)
+        new_runs = NewRuns(self.queue_registry, self.tasks, codec)
+        self._trigger = Trigger(new_runs, storage.triggers, publisher, telemetry)
+        self._run_now = RunNow(self._worker, new_runs, storage.operations, storage.runs, self._trigger)
         self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks), clock, telemetry)
         self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
-        self.runs = Runs(storage.runs, publisher, self.queue_registry, clock)
+        children = Children(new_runs, storage.operations, self._trigger)
+        self.runs = Runs(storage.runs, storage.operations, children, publisher, self.queue_registry, clock)
         self.queues = Queues(storage.queues, publisher, self.queue_registry)
         self.idempotency_keys = IdempotencyKeys(storage.runs)
 
@@ -205,6 +210,18 @@ class Runlane:
         Everything is validated first: one `ContractError` `items_invalid` lists every bad index in `meta["items"]`.
         """
         return self._trigger.trigger_many(task, items, dispatch=dispatch, connection=connection, **options)
+
+    def run_now(self, task: AnyTask, payload: Any, **options: Unpack[RunNowOptions]) -> RunNowResult:
+        """Record a run and make its first attempt here and now; what a retry or a release makes of it goes the usual way.
+
+        Options as of `trigger`, without times, `dispatch` and `connection`. Raises `ConflictError` `queue_at_capacity`, `throttled` or
+        `paused`, and nothing is recorded, if a run triggered now would have to wait. The attempt has `max_attempt_duration`, if that is
+        set; a handler that ignores it for two seconds is left to itself, and the run is still `running` in the answer.
+        """
+        try:
+            return self._run_now.run_now(task, payload, **options)
+        finally:
+            self._worker.telemetry.flush()
 
     def transaction(self, connection: Any) -> AbstractContextManager[JoinedTransaction]:
         """`with runlane.transaction(conn) as tx: tx.trigger(…)` commits the caller's transaction, then dispatches and publishes."""

@@ -8,16 +8,16 @@ from runlane.domain.run import ACTIVE, TERMINAL, TRANSITIONS, WAITING, Status, V
 
 # The table of the contract, written a second time and by hand: rows are statuses, columns are verbs, "-" is refused.
 CONTRACT = """
-             claim    succeed    fail    retry     release    cancel     expire_start  time_out  recover_retry  recover_fail  hand_back reschedule
-queued       running  -          -       -         -          cancelled  cancelled     cancelled -              -             -          scheduled
-scheduled    running  -          -       -         -          cancelled  cancelled     cancelled -              -             -          scheduled
-retrying     running  -          -       -         -          cancelled  -             cancelled -              -             -          retrying
-released     running  -          -       -         -          cancelled  -             cancelled -              -             -          released
-running      -        succeeded  failed  retrying  released   stopping   -             stopping  retrying       failed        queued     -
-stopping     -        cancelled  failed  failed    cancelled  -          -             -         cancelled      cancelled     cancelled  -
-succeeded    -        -          -       -         -          -          -             -         -              -             -          -
-failed       -        -          -       -         -          -          -             -         -              -             -          -
-cancelled    -        -          -       -         -          -          -             -         -              -             -          -
+          claim   succeed   fail   retry    release   cancel    expire_start time_out  recover_retry recover_fail hand_back reschedule
+queued    running -         -      -        -         cancelled cancelled    cancelled -             -            -         scheduled
+scheduled running -         -      -        -         cancelled cancelled    cancelled -             -            -         scheduled
+retrying  running -         -      -        -         cancelled -            cancelled -             -            -         retrying
+released  running -         -      -        -         cancelled -            cancelled -             -            -         released
+running   -       succeeded failed retrying released  stopping  -            stopping  retrying      failed       queued    -
+stopping  -       cancelled failed failed   cancelled -         -            -         cancelled     cancelled    cancelled -
+succeeded -       -         -      -        -         -         -            -         -             -            -         -
+failed    -       -         -      -        -         -         -            -         -             -            -         -
+cancelled -       -         -      -        -         -         -            -         -             -            -         -
 """.replace("stopping", "cancellation_requested")
 
 

@@ -15,7 +15,8 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Failure, OutcomeKind, Settlement
 from runlane.domain.queue import Queue
-from runlane.domain.run import Status
+from runlane.domain.run import Source, Status
+from runlane.ports.operations import ChildBatch, RescheduleAnswer
 from runlane.ports.stores import ClaimBatch, ClaimedRun, NewRun, SettleBatch, TriggerBatch, Wakeup
 
 T = TypeVar("T")
@@ -35,6 +36,11 @@ def settlement(claim: ClaimedRun, kind: OutcomeKind = OutcomeKind.SUCCEEDED, **f
     if kind in (OutcomeKind.FAILED, OutcomeKind.RETRY, OutcomeKind.LEASE_EXPIRED):
         fields.setdefault("failure", FAILURE)
     return Settlement(claim.run_id, claim.token, kind, **fields)
+
+
+def children(*run_ids: RunId, only_failed: bool = False, **options: Any) -> list[NewRun]:
+    source = Source.MANUAL_RETRY if only_failed else Source.RERUN
+    return [new_run(**{"queue": "work", **options}, source=source, source_run_id=run_id) for run_id in run_ids]
 
 
 def ids(found: Iterable[Wakeup | ClaimedRun]) -> list[RunId]:
@@ -89,6 +95,20 @@ class Lane:
 
     def cancel(self, run_id: RunId) -> tuple[Status | None, tuple[Wakeup, ...]]:
         return self.storage.runs.cancel_run(run_id, actor="ann", reason="asked")
+
+    def reschedule(self, run_id: RunId, after: timedelta) -> RescheduleAnswer | None:
+        """To so long after now, by the database's clock; a negative time is past."""
+        return self.storage.operations.reschedule_run(run_id, self.value("SELECT clock_timestamp()") + after, actor="ann")
+
+    def again(self, *run_ids: RunId, only_failed: bool = False, **options: Any) -> ChildBatch:
+        """Retry failed runs, or rerun ended ones."""
+        return self.storage.operations.rerun_runs(children(*run_ids, only_failed=only_failed, **options), only_failed=only_failed)
+
+    def ended(self, queue: str, kind: OutcomeKind = OutcomeKind.SUCCEEDED, **options: Any) -> RunId:
+        """A run that has ended like this."""
+        run_id = self.trigger_one(queue, **options)
+        self.settle(settlement(self.claim_one(run_id), kind))
+        return run_id
 
     def events(self, run_id: RunId) -> list[str]:
         return [event.type.value for event in self.storage.runs.list_events(run_id)]

@@ -260,6 +260,7 @@ class FakeStorage:
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     queues: FakeQueues = field(default_factory=FakeQueues)
     runs: Any = None
+    operations: Any = None
 
     def close(self) -> None:
         return None

@@ -29,6 +29,8 @@ from runlane.services.worker import Worker
 
 UNKNOWN_DELAY = timedelta(seconds=30)
 LONGEST_HINT = timedelta(minutes=15)
+LAST_MOMENT = 0.1
+"""Seconds for threads to hand over attempts that have ended."""
 
 Delivered = Callable[[Collection[RunId]], None]
 """Told of runs whose wakeups have done what they came for, as soon as they have; must not raise."""
@@ -83,6 +85,15 @@ class Batch:
     def look(self) -> None:
         """Called from any thread: there may be something to take in, or less time than before."""
         self._finished.call()
+
+    def leave(self) -> None:
+        """Called when `run` was broken off: what has ended is settled, and the rest by the threads that run it, when it ends."""
+        with self._turn:
+            if self._open:
+                self._leave_to_themselves(list(self._open.values()))
+            self._finished.wait_for_all(LAST_MOMENT)
+            self._settle(self._finished.take())
+            self._publish()
 
     def finish(self, attempt: Attempt) -> None:
         """Called by the thread that ran it."""

@@ -14,7 +14,9 @@ from runlane.domain.ids import validate_key
 from runlane.domain.options import ACTIVE, Routing, validate_priority
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
+from runlane.domain.run import Source
 from runlane.domain.task import Task
+from runlane.ports.operations import Origin
 from runlane.ports.stores import NewRun
 from runlane.services.attempt import DEFAULT_RETRY
 from runlane.services.json_faults import json_faults
@@ -58,6 +60,35 @@ class NewRuns:
             actor=_key(options.get("actor"), None, "actor"),
             trace=_carrier(options.get("trace")),
             meta=_jsonable(options.get("meta"), "meta"),
+        )
+
+    def child(self, origin: Origin, source: Source, *, actor: str | None, reason: str | None) -> NewRun:
+        """Another run like this one, under its task's present policy, and without its idempotency key.
+
+        `PayloadError` if the payload does not fit the task any more, `ConfigurationError` or `NotFoundError` if task or queue are gone.
+        """
+        task = self._tasks.get(origin.task)
+        if task is None:
+            raise ConfigurationError(
+                f"task {origin.task!r} of run {origin.run_id} is not registered; add it to Runlane(tasks=[…])", code="task_unregistered"
+            )
+        self._codec.decode(task, origin.payload)
+        return NewRun(
+            task=origin.task,
+            queue=self._queues.named(origin.queue).name,
+            payload=origin.payload,
+            tenant=origin.tenant,
+            concurrency_key=origin.concurrency_key,
+            priority=origin.priority,
+            singleton_key=origin.singleton_key,
+            max_attempts=(task.options.retry or DEFAULT_RETRY).max_attempts,
+            start_timeout=task.options.start_timeout,
+            finish_timeout=task.options.finish_timeout,
+            actor=actor,
+            meta=origin.meta,
+            source=source,
+            source_run_id=origin.run_id,
+            reason=reason,
         )
 
     def _require_task(self, task: AnyTask) -> None:

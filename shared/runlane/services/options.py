@@ -13,12 +13,10 @@ from runlane.domain.queue import Queue
 FIRST_YEAR, LAST_YEAR = 2, 9998
 
 
-class TriggerOptions(TypedDict, total=False):
-    """`delay` and `run_at` (aware) exclude each other. `priority` is in seconds, -600 to 600. `idempotency_ttl` may be "active"."""
+class RunNowOptions(TypedDict, total=False):
+    """`priority` is in seconds, -600 to 600. `idempotency_ttl` may be "active"."""
 
     queue: Queue | str | None
-    delay: Duration | None
-    run_at: datetime | None
     priority: int | None
     tenant: str | None
     concurrency_key: str | None
@@ -29,6 +27,13 @@ class TriggerOptions(TypedDict, total=False):
     actor: str | None
     trace: Mapping[str, str] | None
     meta: Mapping[str, Any] | None
+
+
+class TriggerOptions(RunNowOptions, total=False):
+    """`delay` and `run_at` (aware) exclude each other."""
+
+    delay: Duration | None
+    run_at: datetime | None
 
 
 def require_options(options: TriggerOptions) -> None:

@@ -55,9 +55,9 @@ class Overtime:
 def settle_stray(worker: Worker, attempt: Attempt) -> None:
     """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back.
 
-    What it returned counts if it was only the worker's stop that did not wait for it.
+    What it returned counts if it was only a stop, or an interruption of its caller, that did not wait for it.
     """
-    settlement = attempt.settlement if attempt.is_stopped else None
+    settlement = attempt.settlement if attempt.is_stopped or not attempt.interrupted else None
     worker.settler.settle([settlement or worker.pipeline.decide(attempt, attempt.timed_out())])
     worker.heartbeat.drop([attempt])
     worker.pool.count_strays(-1)

@@ -124,10 +124,11 @@ class Trigger:
             require_transaction(connection)
             return _results(runs, self._store.record_runs(connection, runs).runs)
         batch = self._store.trigger_runs(runs, eager=dispatch == "eager")
-        self._send(batch)
+        self.send(batch)
         return _results(runs, batch.runs)
 
-    def _send(self, batch: TriggerBatch) -> None:
+    def send(self, batch: TriggerBatch) -> None:
+        """After the commit: publish, and dispatch once more what a full window may have passed over."""
         self._publisher.publish(batch.wakeups)
         if batch.starved_queues:
             self._dispatch_after(batch.starved_queues)

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from runlane.domain.errors import ContractError, NotFoundError
+from runlane.domain.excerpt import head
 from runlane.domain.ids import validate_key, validate_name
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
-from runlane.domain.run import Status
+from runlane.domain.run import Source, Status
 from runlane.domain.task import Task
 from runlane.services.options import to_utc
 from runlane.services.payload import AnyTask
 
 TaskName = AnyTask | str
+REASON_BYTES = 1024
 
 
 def queue_name(queues: QueueRegistry, queue: Queue | str) -> str:
@@ -34,6 +36,18 @@ def checked_statuses(given: Status | str | Iterable[Status | str] | None) -> fro
         return frozenset(map(Status, listed))
     except ValueError as error:
         raise invalid("status", f"{error}; there are {', '.join(Status)}") from None
+
+
+def checked_source(given: Source | str | None) -> Source | None:
+    try:
+        return None if given is None else Source(given)
+    except ValueError as error:
+        raise invalid("source", f"{error}; there are {', '.join(Source)}") from None
+
+
+def checked_reason(given: str | None) -> str | None:
+    """Of a longer one the first 1 KiB."""
+    return None if given is None else head(str(given), REASON_BYTES)
 
 
 def checked_key(value: str | None, what: str) -> str | None:

@@ -7,37 +7,39 @@ from datetime import datetime
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError
-from runlane.domain.excerpt import head
 from runlane.domain.ids import RunId, parse_run_id
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Status
+from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Source, Status
 from runlane.ports.clock import Clock
-from runlane.ports.stores import Page, RunFilter, RunStore
-from runlane.services.operate.arguments import (
-    TaskName,
-    checked_key,
-    checked_statuses,
-    checked_time,
-    invalid,
-    queue_name,
-    run_not_found,
-    task_name,
-)
+from runlane.ports.operations import OperationStore
+from runlane.ports.stores import Page, RunStore
+from runlane.services.operate.arguments import TaskName, checked_key, checked_reason, invalid, run_not_found
+from runlane.services.operate.children import Children, wish_of
+from runlane.services.operate.filters import run_filter
+from runlane.services.operate.many_runs import ManyRuns
+from runlane.services.options import to_utc
 from runlane.services.publish import Publisher
+from runlane.services.trigger import TriggerResult
 
 LARGEST_PAGE = 200
-REASON_BYTES = 1024
 FIRST_LOOK, SLOWEST_LOOK = 0.05, 1.0
 
 
-class Runs:
+class Runs(ManyRuns):
     """Runs by id or by filter. Ids are text; a malformed one is a `ContractError`, an unknown one a `NotFoundError` `run_not_found`."""
 
-    def __init__(self, store: RunStore, publisher: Publisher, queues: QueueRegistry, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        operations: OperationStore,
+        children: Children,
+        publisher: Publisher,
+        queues: QueueRegistry,
+        clock: Clock,
+    ) -> None:
+        super().__init__(store, operations, children, publisher, queues, clock)
         self._store = store
-        self._publisher = publisher
-        self._queues = queues
         self._clock = clock
 
     def get(self, run_id: str) -> RunRecord:
@@ -54,6 +56,7 @@ class Runs:
         queue: Queue | str | None = None,
         tenant: str | None = None,
         concurrency_key: str | None = None,
+        source: Source | str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 50,
@@ -62,16 +65,18 @@ class Runs:
         """Newest first, `limit` (1 to 200) at a time; give `next_cursor` back with the same filter for the next page."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
             raise invalid("limit", f"{limit!r} is no whole number from 1 to {LARGEST_PAGE}")
-        run_filter = RunFilter(
-            statuses=checked_statuses(status),
-            task=None if task is None else task_name(task),
-            queue=None if queue is None else queue_name(self._queues, queue),
-            tenant=checked_key(tenant, "tenant"),
-            concurrency_key=checked_key(concurrency_key, "concurrency_key"),
-            created_after=checked_time(created_after, "created_after"),
-            created_before=checked_time(created_before, "created_before"),
+        chosen = run_filter(
+            self._queues,
+            status=status,
+            task=task,
+            queue=queue,
+            tenant=tenant,
+            concurrency_key=concurrency_key,
+            source=source,
+            created_after=created_after,
+            created_before=created_before,
         )
-        return self._store.list_runs(run_filter, limit=limit, cursor=cursor)
+        return self._store.list_runs(chosen, limit=limit, cursor=cursor)
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """The history, oldest first."""
@@ -87,12 +92,41 @@ class Runs:
 
         Of a longer `reason` the first 1 KiB is kept.
         """
-        told = None if reason is None else head(str(reason), REASON_BYTES)
-        status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=checked_key(actor, "actor"), reason=told)
+        status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=checked_key(actor, "actor"), reason=checked_reason(reason))
         if status is None:
             raise run_not_found(run_id)
         self._publisher.publish(wakeups)
         return status
+
+    def retry(self, run_id: str, *, actor: str | None = None, reason: str | None = None) -> TriggerResult:
+        """Make a failed run again, once. The new run names it as its source, and has its queue, tenant, keys, priority and meta.
+
+        The outcome is `singleton_active`, with the run that is active, if there is one. Raises `PayloadError` if the payload does not
+        fit the task any more, `ConflictError` `run_not_failed` or `already_retried` (`meta["child_run_id"]`).
+        """
+        return self._children.make(parse_run_id(run_id), wish_of(Source.MANUAL_RETRY, actor, reason))
+
+    def rerun(self, run_id: str, *, actor: str | None = None, reason: str | None = None) -> TriggerResult:
+        """As `retry`, of any run that has ended, as often as it is asked for; `ConflictError` `run_not_ended`."""
+        return self._children.make(parse_run_id(run_id), wish_of(Source.RERUN, actor, reason))
+
+    def reschedule(self, run_id: str, run_at: datetime, *, actor: str | None = None) -> Status:
+        """Move a waiting run to another due time (aware); the status after it. A time that is past means now.
+
+        One that is on its way gives its slot to the next. Raises `ConflictError` `run_not_waiting` if it runs or has ended.
+        """
+        answer = self._operations.reschedule_run(parse_run_id(run_id), to_utc(run_at, "run_at"), actor=checked_key(actor, "actor"))
+        if answer is None:
+            raise run_not_found(run_id)
+        if answer.is_refused:
+            raise ConflictError(
+                "run_not_waiting",
+                f"run {run_id} is {answer.status}; only a run that waits can be moved",
+                retryable=False,
+                meta={"run_id": run_id, "status": answer.status.value},
+            )
+        self._publisher.publish(answer.wakeups)
+        return answer.status
 
     def wait(self, run_id: str, timeout: Duration = "30s") -> RunRecord:
         """The run once it is terminal; `ConflictError` `wait_timeout` if it is not within `timeout`."""

@@ -1,0 +1,179 @@
+"""One run, executed here and now, on the real storage."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runlane import ConflictError, Context, ContractError, Fixed, Queue, Release, Retry, RunNowResult, Source, Status, TriggerOutcome, task
+from tests.functions.conftest import OpenWorld
+from tests.functions.world import World, until
+
+main = Queue("main", default=True)
+one = Queue("one", concurrency_limit=1)
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(params=[18, 15], ids=lambda major: f"postgres{major}")
+def major(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@task("double", queue=one, concurrency_key=lambda number: f"k{number}")
+def double(number: int) -> int:
+    return number * 2
+
+
+@task("double.later")
+async def double_later(number: int) -> int:
+    await asyncio.sleep(0)
+    return number * 2
+
+
+@task("fail", retry=Retry(max_attempts=2, backoff=Fixed("0s")))
+def fail(number: int) -> int:
+    raise ValueError("no")
+
+
+@task("wait")
+def wait(number: int) -> Release:
+    return Release("10m", reason="not ready")
+
+
+@task("oversleep", max_attempt_duration="100ms")
+def oversleep(seconds: float, ctx: Context) -> None:
+    while True:
+        ctx.check()
+        time.sleep(0.01)
+
+
+ALL = (double, double_later, fail, wait, oversleep)
+
+
+def _open(open_world: OpenWorld, *more: Any, **options: Any) -> World:
+    return open_world([*ALL, *more], [main, one], **options)
+
+
+@pytest.mark.parametrize("which", [double, double_later], ids=["def", "async def"])
+def test_a_run_now_is_recorded_executed_and_settled(open_world: OpenWorld, which: Any) -> None:
+    world = _open(open_world)
+    answer = world.runlane.run_now(which, 21, actor="ann", meta={"why": "now"})
+    assert (answer.outcome, answer.run.status, answer.result, answer.failure) == (TriggerOutcome.CREATED, Status.SUCCEEDED, 42, None)
+    assert (answer.run.source, answer.run.actor, answer.run.meta) == (Source.RUN_NOW, "ann", {"why": "now"})
+    assert world.lane.events(answer.run.run_id) == ["run.created", "run.dispatched", "run.claimed", "run.succeeded"]
+    assert not world.wire.sent
+
+
+def test_exactly_one_attempt_is_made_and_a_retry_goes_the_usual_way(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    answer = world.runlane.run_now(fail, 1)
+    assert (answer.run.status, answer.run.attempt, answer.result) == (Status.RETRYING, 1, None)
+    assert answer.failure is not None
+    assert answer.failure.type == "ValueError"
+    world.deliver_sent()
+    assert (world.get(answer.run.run_id).status, world.get(answer.run.run_id).attempt) == (Status.FAILED, 2)
+
+
+def test_a_release_goes_the_usual_way(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    answer = world.runlane.run_now(wait, 1)
+    assert (answer.run.status, answer.failure) == (Status.RELEASED, None)
+    (hint,) = world.wire.delayed
+    assert (hint.run_id, hint.hint) == (answer.run.run_id, True)
+
+
+def test_without_capacity_nothing_is_recorded(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    busy = world.runlane.trigger(double, 1).run.run_id
+    with pytest.raises(ConflictError) as refused:
+        world.runlane.run_now(double, 1, idempotency_key="i", singleton_key="s")
+    assert (refused.value.code, refused.value.retryable) == ("queue_at_capacity", True)
+    assert (world.count("run"), world.count("idempotency_key"), world.count("singleton_key")) == (1, 0, 0)
+    world.deliver(busy)
+    assert world.runlane.run_now(double, 1, idempotency_key="i", singleton_key="s").result == 2
+
+
+def test_a_paused_queue_refuses(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    world.runlane.queues.pause(one, concurrency_key="k1")
+    with pytest.raises(ConflictError) as refused:
+        world.runlane.run_now(double, 1)
+    assert refused.value.code == "paused"
+    assert world.runlane.run_now(double, 2).result == 4
+
+
+def test_a_duplicate_is_answered_and_not_executed(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    owner = world.runlane.trigger(double, 1, idempotency_key="i").run.run_id
+    answer = world.runlane.run_now(double, 1, idempotency_key="i")
+    assert (answer.outcome, answer.run.run_id, answer.run.status) == (TriggerOutcome.DUPLICATE, owner, Status.QUEUED)
+    assert answer.payload_matches is True
+    world.runlane.trigger(double, 5, singleton_key="s")
+    assert world.runlane.run_now(double, 6, singleton_key="s").outcome is TriggerOutcome.SINGLETON_ACTIVE
+
+
+def test_an_attempt_ends_at_its_longest_duration(open_world: OpenWorld) -> None:
+    world = _open(open_world)
+    answer = world.runlane.run_now(oversleep, 9.0)
+    assert answer.failure is not None
+    assert (answer.run.status, answer.failure.code) == (Status.RETRYING, "timed_out")
+
+
+def test_a_handler_that_holds_the_only_place_may_run_another_task_now(open_world: OpenWorld) -> None:
+    inner: list[RunNowResult] = []
+
+    @task("outer")
+    def outer(number: int) -> None:
+        inner.append(world.runlane.run_now(double, number))
+
+    world = _open(open_world, outer, worker_concurrency=1)
+    run = world.runlane.trigger(outer, 4).run.run_id
+    world.deliver(run)
+    assert (world.get(run).status, inner[0].result) == (Status.SUCCEEDED, 8)
+
+
+def test_a_caller_that_is_interrupted_leaves_the_attempt_to_its_thread(open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    from runlane.services.watch import Watch
+
+    go_on = threading.Event()
+
+    @task("held")
+    def held(number: int) -> int:
+        go_on.wait(10)
+        return number
+
+    def interrupted(self: Watch) -> None:
+        raise KeyboardInterrupt
+
+    world = _open(open_world, held)
+    monkeypatch.setattr(Watch, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.runlane.run_now(held, 1)
+    ((run_id,),) = world.lane.connection.execute("SELECT run_id::text FROM runlane.run").fetchall()
+    assert world.get(run_id).status is Status.RUNNING
+    go_on.set()
+    until(lambda: world.get(run_id).status is not Status.RUNNING)
+    assert (world.get(run_id).status, world.get(run_id).result) == (Status.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("option", [{"delay": "1s"}, {"run_at": None}, {"other": 1}])
+def test_times_and_unknown_options_are_refused(open_world: OpenWorld, option: dict[str, Any]) -> None:
+    world = _open(open_world)
+    with pytest.raises(ContractError):
+        world.runlane.run_now(double, 1, **option)
+    assert world.count("run") == 0
+
+
+def test_a_long_attempt_keeps_its_lease(open_world: OpenWorld) -> None:
+    @task("long")
+    def long(number: int) -> int:
+        time.sleep(0.9)
+        return number
+
+    world = _open(open_world, long, lease_duration=timedelta(milliseconds=600))
+    assert world.runlane.run_now(long, 3).result == 3
