@@ -12,6 +12,7 @@ from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
 from runlane.settings import read_settings
 
+SQS = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 GOOD = {"DATABASE_URL": "postgresql://localhost/x", "RUNLANE_QUEUE_URL": "https://sqs.example/1/work"}
 
 
@@ -29,6 +30,7 @@ GOOD = {"DATABASE_URL": "postgresql://localhost/x", "RUNLANE_QUEUE_URL": "https:
         ("RUNLANE_LEASE_DURATION", "0s"),
         ("RUNLANE_LEASE_DURATION", "999ms"),
         ("RUNLANE_QUEUE_URLS", "[]"),
+        ("RUNLANE_MESSAGE_GROUPS", '{"main": "tenant"}'),
     ],
 )
 def test_a_wrong_variable_is_named(variable: str, value: str) -> None:
@@ -43,6 +45,36 @@ def test_a_wrong_address_is_told_for_every_queue_with_its_variable() -> None:
     with pytest.raises(ConfigurationError) as caught:
         environment_lane([Queue("main"), Queue("own")], settings)
     assert [fault.split(":")[0] for fault in caught.value.faults] == ["RUNLANE_QUEUE_URL", "RUNLANE_QUEUE_URLS"]
+
+
+def faults_of(**variables: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        environment_lane([Queue("main"), Queue("ledger")], read_settings({**GOOD, "RUNLANE_QUEUE_URL": f"{SQS}/main", **variables}))
+    return caught.value.faults
+
+
+def test_a_name_that_is_no_queue_is_refused_and_every_queue_named() -> None:
+    unknown, misspelt = faults_of(RUNLANE_QUEUE_URLS=f'{{"legder": "{SQS}/x"}}', RUNLANE_MESSAGE_GROUPS='{"ledgr": "key"}')
+    assert unknown == "RUNLANE_QUEUE_URLS: 'legder' is no queue here; the application has ledger, main; correct or remove it"
+    assert misspelt.startswith("RUNLANE_MESSAGE_GROUPS: 'ledgr' is no queue here")
+
+
+def test_a_fifo_queue_is_bound_by_its_url_and_its_message_group() -> None:
+    given = {"RUNLANE_QUEUE_URLS": f'{{"ledger": "{SQS}/ledger.fifo"}}', "RUNLANE_TIMERS_QUEUE_URL": f"{SQS}/timers"}
+    lane = environment_lane(
+        [Queue("main"), Queue("ledger")],
+        read_settings({**GOOD, "RUNLANE_QUEUE_URL": f"{SQS}/main", "RUNLANE_MESSAGE_GROUPS": '{"ledger": "key"}', **given}),
+    )
+    assert [lane.transport.keeps_order(queue) for queue in ("main", "ledger")] == [False, True]
+
+
+def test_a_fifo_queue_without_timers_and_a_group_without_fifo_are_refused_by_their_variables() -> None:
+    (missing,) = faults_of(RUNLANE_QUEUE_URLS=f'{{"ledger": "{SQS}/ledger.fifo"}}')
+    assert missing.startswith("RUNLANE_TIMERS_QUEUE_URL: is not set; the FIFO queues of ledger need it")
+    (standard,) = faults_of(RUNLANE_MESSAGE_GROUPS='{"ledger": "key"}')
+    assert standard.startswith("RUNLANE_QUEUE_URL: SQS binding of queue 'ledger': fifo: the SQS queue's name does not end in '.fifo'")
+    (wrong,) = faults_of(RUNLANE_TIMERS_QUEUE_URL=f"{SQS}/timers.fifo")
+    assert wrong.startswith("RUNLANE_TIMERS_QUEUE_URL: SQS timers queue: ")
 
 
 def test_an_application_that_exits_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ END $$
 """
 
 OpenWorld = Callable[..., World]
-"""`(tasks, queues=(main,), **options of Runlane)`: the environment's runtime, its queues in force."""
+"""`(tasks, queues=(main,), ordered=(), **options of Runlane)`: the environment's runtime, its queues in force."""
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,7 @@ def open_world(dsn: str, connection: psycopg.Connection, monkeypatch: pytest.Mon
     storage = PostgresStorage(dsn)
 
     def build(tasks: Iterable[Any] = (), queues: Iterable[Queue] = (Queue("main", default=True),), **options: Any) -> World:
-        wire = Wire()
+        wire = Wire(options.pop("ordered", ()))
         lane = Lane(options.pop("storage", None) or PostgresStorage(dsn), wire, parse_wakeup)
         monkeypatch.setattr(catalog, "build", lambda: Runlane(lane=lane, queues=queues, tasks=tasks, environment=ENVIRONMENT, **options))
         _forget_runtime()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
@@ -38,12 +38,13 @@ class Wire:
     `refuses` says of each wakeup whether it fails; `breaks` is raised instead of an answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ordered: Collection[str] = ()) -> None:
+        self.ordered = frozenset(ordered)
+        """Queues that are FIFO; their delayed wakeups are in `delayed` like others."""
         self.sent: deque[Wakeup] = deque()
         self.delayed: list[Wakeup] = []
         self.refuses: Callable[[Wakeup], bool] = lambda wakeup: False
         self.breaks: BaseException | None = None
-        self.ordered: frozenset[str] = frozenset()
 
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         if self.breaks is not None:
@@ -77,6 +78,14 @@ class World:
         """One invocation of the worker function: wakeups, run ids, or raw bodies."""
         messages = [_message(_body(one)) for one in wakeups]
         return worker(sqs_event(messages, ARN), LocalLambdaContext("worker", timedelta(seconds=seconds)))  # type: ignore[arg-type]
+
+    def deliver_fifo(self, *records: tuple[str, Wakeup | RunId | str], seconds: float = 30.0) -> list[int]:
+        """One invocation with records of a FIFO queue, each after its group; the places of those that it returned."""
+        messages = [{**_message(_body(one)), "Attributes": {"MessageGroupId": group}} for group, one in records]
+        event = sqs_event(messages, f"{ARN}.fifo")  # type: ignore[arg-type]
+        answer = worker(event, LocalLambdaContext("worker", timedelta(seconds=seconds)))
+        places = {record["messageId"]: place for place, record in enumerate(event["Records"])}
+        return [places[failure["itemIdentifier"]] for failure in answer["batchItemFailures"]]
 
     def deliver_sent(self) -> None:
         """Deliver all that is on the wire, and what comes of it, ten at a time."""

@@ -17,6 +17,9 @@ from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.task import task
 from runlane.ports.stores import ClaimBatch, ClaimedRun, ExpiredLease, Refusal, SettleBatch, Wakeup
+from runlane.services.attempt import Attempt
+from runlane.services.batch import Batch
+from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from runlane.services.delivery import Delivery, Record
 from runlane.services.message_groups import GroupedRecord, MessageGroups, group_of
@@ -196,6 +199,16 @@ def test_an_expired_lease_is_recovered_in_place_and_its_group_goes_on(bench: Ben
     assert bench.runlane.execute_deliveries([record(lease.run_id, "a"), record(behind, "a")]) == ()
     assert bench.deliveries.outcomes[lease.run_id].kind is OutcomeKind.LEASE_EXPIRED
     assert order_of([behind]) == ["a1"]
+
+
+def test_an_expired_lease_whose_attempt_this_process_still_holds_holds_its_group(bench: Bench) -> None:
+    mine = run("a0")
+    lease = ExpiredLease(mine.run_id, "token", "book", "ledger", 1, 0, 3, cancellation_requested=False)
+    worker = bench.runlane._worker
+    worker.heartbeat.hold([Attempt(mine, book, Batch(worker, TimeBudget(worker.clock, None, 5), {}), worker.clock, 0.0)])
+    bench.deliveries.claims.append(ClaimBatch(expired=(lease,)))
+    assert bench.runlane.execute_deliveries([record(mine, "a"), record(behind := run_id(), "a")]) == (mine.run_id, behind)
+    assert not bench.deliveries.settled
 
 
 def test_copies_of_a_wakeup_are_delivered_one_after_another(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""A local SQS for the tests that ask for one: `ministack` from PATH, from beside this Python, or as RUNLANE_MINISTACK names it."""
+"""Two imitations of SQS: moto in this process, and ministack from PATH, from beside this Python, or as RUNLANE_MINISTACK names it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
 ACCOUNT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -31,6 +34,25 @@ def _account(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable)
     for variable, value in ACCOUNT.items():
         monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture
+def moto() -> Iterator[None]:
+    with mock_aws():
+        yield None
+
+
+@pytest.fixture(params=["moto", "ministack"])
+def endpoint(request: pytest.FixtureRequest) -> str | None:
+    found: str | None = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def sqs(endpoint: str | None) -> Iterator[Any]:
+    client: Any = boto3.client("sqs", endpoint_url=endpoint)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from runlane.adapters.sqs.bindings import sqs_queue
 from runlane.adapters.sqs.envelope import parse_wakeup
@@ -19,25 +17,6 @@ from runlane.adapters.sqs.transport import SqsTransport
 from tests.sqs.wakeups import EMAILS, REPORTS, wakeup, wakeups
 
 pytestmark = pytest.mark.sqs
-
-
-@pytest.fixture
-def moto() -> Iterator[None]:
-    with mock_aws():
-        yield None
-
-
-@pytest.fixture(params=["moto", "ministack"])
-def endpoint(request: pytest.FixtureRequest) -> str | None:
-    found: str | None = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture
-def sqs(endpoint: str | None) -> Iterator[Any]:
-    client: Any = boto3.client("sqs", endpoint_url=endpoint)
-    yield client
-    client.close()
 
 
 @pytest.fixture

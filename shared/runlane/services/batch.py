@@ -187,7 +187,12 @@ class Batch:
     def _accept(self, batch: ClaimBatch, claimed_at: float) -> None:
         tasks, holds = self._worker.tasks, self._worker.heartbeat.holds
         self._start(batch.claims, claimed_at)
-        settlements = [recover(lease, tasks) for lease in batch.expired if not holds(lease.run_id)]
+        settlements: list[Settlement] = []
+        for lease in batch.expired:
+            if holds(lease.run_id):
+                self._groups.give_back(lease.run_id)
+            else:
+                settlements.append(recover(lease, tasks))
         settlements += [_not_known(run) for run in batch.claims if run.task not in tasks]
         hints = self._refused(batch.refusals)
         self._unpublished += [*batch.wakeups, *hints]

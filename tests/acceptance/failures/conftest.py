@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
@@ -73,6 +74,26 @@ def open_stage(server: LocalPostgres, sqs: LocalSqs, tmp_path: Path, monkeypatch
         stage.end()
         with psycopg.connect(stage.dsn, autocommit=True) as connection:
             check_invariants(connection)
+
+
+@pytest.fixture
+def open_fifo_stage(open_stage: OpenStage, sqs: LocalSqs) -> OpenStage:
+    """As `open_stage`, with the queue `ordered` on FIFO by key; a worker receives from there and from the timers queue."""
+
+    def build(**options: str) -> Stage:
+        # As deployed, messages come back when the lease of a worker that died with them has long expired.
+        names = [f"{uuid4().hex}{suffix}" for suffix in (".fifo", "-timers")]
+        fifo, timers = (sqs.create_queue(name, visibility_timeout=timedelta(seconds=3), max_receive_count=50) for name in names)
+        stage = open_stage(
+            RUNLANE_QUEUE_URLS=json.dumps({"ordered": fifo.url}),
+            RUNLANE_MESSAGE_GROUPS='{"ordered": "key"}',
+            RUNLANE_TIMERS_QUEUE_URL=timers.url,
+            **options,
+        )
+        stage.sources = (fifo.url, timers.url)
+        return stage
+
+    return build
 
 
 @pytest.hookimpl(wrapper=True)

@@ -36,10 +36,13 @@ class Stage:
     folder: Path
     variables: dict[str, str]
     workers: list[WorkerProcess] = field(default_factory=list)
+    sources: tuple[str, ...] = ()
+    """What workers receive from besides the common queue."""
 
     def spawn(self, *arguments: str, **variables: str) -> WorkerProcess:
         """A worker process with the worker function's handler."""
-        return self._start("--app", "functions.worker.app:handler", "--queue-url", self.queue.url, *arguments, **variables)
+        urls = [part for url in (self.queue.url, *self.sources) for part in ("--queue-url", url)]
+        return self._start("--app", "functions.worker.app:handler", *urls, *arguments, **variables)
 
     def spawn_ticker(self, every: float) -> WorkerProcess:
         """A process that does nothing but call the maintenance function's handler."""

@@ -16,6 +16,7 @@ from runlane.services.context import Context
 
 main = Queue("main", default=True)
 single = Queue("single", concurrency_limit=1)
+ordered = Queue("ordered")
 at_once = Retry(max_attempts=3, backoff=Fixed("0s"))
 
 
@@ -61,5 +62,18 @@ def deaf(number: int, ctx: Context) -> str:
     return "heard"
 
 
+@task("entry", queue=ordered, concurrency_key=lambda number: str(number // 100), retry=Retry(max_attempts=9, backoff=Fixed("200ms")))
+def entry(number: int, ctx: Context) -> int:
+    """One of a hundred of its group. At their first attempts 3 and 103 fail, and 5 kills its process; 50 waits for its file."""
+    note("start", number, ctx.attempt)
+    if number == 5 and ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number in (3, 103) and ctx.attempt == 1:
+        raise RuntimeError("not yet")
+    while number == 50 and not (folder() / f"50-{ctx.attempt}").exists():
+        time.sleep(0.01)
+    return number
+
+
 def runlane() -> Runlane:
-    return environment_runlane(queues=[main, single], tasks=[noop, held, poison, deaf])
+    return environment_runlane(queues=[main, single, ordered], tasks=[noop, held, poison, deaf, entry])
