@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +31,31 @@ TEMPLATE: dict[str, Any] = yaml.load((ROOT / "template.yaml").read_text(), Loade
 RESOURCES: dict[str, Any] = TEMPLATE["Resources"]
 FUNCTIONS = {name: r["Properties"] for name, r in RESOURCES.items() if r["Type"] == "AWS::Serverless::Function"}
 QUEUES = {name: r["Properties"] for name, r in RESOURCES.items() if r["Type"] == "AWS::SQS::Queue"}
+NOTHING = {"Ref": "AWS::NoValue"}
 ROLES = {name: r["Properties"] for name, r in RESOURCES.items() if r["Type"] == "AWS::IAM::Role"}
 
 
 def mappings() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (name, event["Properties"])
-        for name, properties in FUNCTIONS.items()
-        for event in properties.get("Events", {}).values()
-        if event["Type"] == "SQS"
+    """Function and mapping, whether it is among the function's events or a resource of its own."""
+    events = [(name, event) for name, properties in FUNCTIONS.items() for event in properties.get("Events", {}).values()]
+    alone = [resource["Properties"] for resource in RESOURCES.values() if resource["Type"] == "AWS::Lambda::EventSourceMapping"]
+    return [(name, event["Properties"]) for name, event in events if event["Type"] == "SQS"] + [
+        (mapping["FunctionName"]["Ref"], {**mapping, "Queue": mapping["EventSourceArn"]}) for mapping in alone
     ]
 
 
 def statements(role: str) -> list[dict[str, Any]]:
-    return [statement for policy in ROLES[role]["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
+    """With those that depend on a condition."""
+    found = [statement for policy in ROLES[role]["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
+    return [one for statement in found for one in statement.get("Fn::If", [None, statement])[1:] if one != NOTHING]
 
 
 def queue_of(mapping: dict[str, Any]) -> str:
     return str(mapping["Queue"]["Fn::GetAtt"]).removesuffix(".Arn")
+
+
+def is_fifo(queue: str) -> bool:
+    return bool(QUEUES[queue].get("FifoQueue", False))
 
 
 @pytest.mark.parametrize(("function", "mapping"), mappings())
@@ -59,8 +67,11 @@ def test_a_batch_is_not_handed_out_again_while_its_function_may_hold_it(function
 def test_one_bad_message_does_not_hold_back_its_neighbours(function: str, mapping: dict[str, Any]) -> None:
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     redrive = QUEUES[queue_of(mapping)]["RedrivePolicy"]
-    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": "DeadLetterQueue.Arn"}
-    assert QUEUES["DeadLetterQueue"]["MessageRetentionPeriod"] >= QUEUES[queue_of(mapping)]["MessageRetentionPeriod"]
+    dead_letters = redrive["deadLetterTargetArn"]["Fn::GetAtt"].removesuffix(".Arn")
+    assert is_fifo(dead_letters) is is_fifo(queue_of(mapping))
+    assert QUEUES[dead_letters]["MessageRetentionPeriod"] >= QUEUES[queue_of(mapping)]["MessageRetentionPeriod"]
+    largest = 10 if is_fifo(queue_of(mapping)) else 1
+    assert redrive["maxReceiveCount"] > largest, "what waits behind others of its group is no misfit"
 
 
 @pytest.mark.parametrize(("function", "mapping"), mappings())
@@ -73,6 +84,30 @@ def test_concurrency_is_bounded_at_two_or_more(function: str, mapping: dict[str,
 @pytest.mark.parametrize(("function", "mapping"), mappings())
 def test_a_function_that_consumes_and_publishes_may_follow_itself(function: str, mapping: dict[str, Any]) -> None:
     assert FUNCTIONS[function]["RecursiveLoop"] == "Allow"
+
+
+def test_what_keeps_order_is_there_only_if_a_queue_is_named() -> None:
+    conditional = {name for name, resource in RESOURCES.items() if resource.get("Condition") == "KeepsOrder"}
+    assert conditional == {"FifoQueue", "FifoDeadLetterQueue", "TimersQueue", "FifoMapping", "TimersMapping"}
+    assert not is_fifo("TimersQueue")
+    variables = TEMPLATE["Globals"]["Function"]["Environment"]["Variables"]
+    for name in ("RUNLANE_QUEUE_URLS", "RUNLANE_MESSAGE_GROUPS", "RUNLANE_TIMERS_QUEUE_URL"):
+        assert variables[name]["Fn::If"][0] == "KeepsOrder"
+        assert variables[name]["Fn::If"][2] == NOTHING
+    for part in ("RUNLANE_QUEUE_URLS", "RUNLANE_MESSAGE_GROUPS"):
+        assert set(json.loads(variables[part]["Fn::If"][1]["Fn::Sub"])) == {"${OrderedQueue}"}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_may_send_wherever_it_publishes_and_receives_only_where_it_is_mapped(function: str) -> None:
+    allowed: dict[str, set[str]] = {"sqs:SendMessage": set(), "sqs:ReceiveMessage": set()}
+    for statement in statements(f"{function}Role"):
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        for action in allowed:
+            if action in statement["Action"]:
+                allowed[action] |= {str(resource.get("Fn::GetAtt")).removesuffix(".Arn") for resource in resources}
+    assert allowed["sqs:SendMessage"] == {"Queue", "FifoQueue", "TimersQueue"}
+    assert allowed["sqs:ReceiveMessage"] == {queue_of(mapping) for owner, mapping in mappings() if owner == function}
 
 
 def test_maintenance_ticks_each_minute_and_ends_before_the_next() -> None:
@@ -114,7 +149,8 @@ def test_no_resource_has_a_fixed_name() -> None:
         (name, key)
         for name, resource in RESOURCES.items()
         for key in ("FunctionName", "QueueName", "RoleName", "LayerName", "LogGroupName", "ManagedPolicyName")
-        if key in resource.get("Properties", {})
+        # A mapping refers to its function by name.
+        if key in resource.get("Properties", {}) and resource["Type"] != "AWS::Lambda::EventSourceMapping"
     ]
     assert not fixed
 
