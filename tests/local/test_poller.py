@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -166,3 +167,32 @@ def test_an_sqs_that_goes_away_is_tried_again_until_it_is_back() -> None:
         until(lambda: poller.counts.get("deleted", 0) == 1)
         assert poller.stop()
     client.close()
+
+
+def test_groups_of_a_fifo_queue_are_delivered_in_order_and_side_by_side(sqs: LocalSqs) -> None:
+    queue = sqs.create_queue(f"{uuid4().hex}.fifo", visibility_timeout=timedelta(seconds=9))
+    seen: list[tuple[str, str]] = []
+    held = threading.Event()
+
+    def hold_a(event: dict[str, Any]) -> None:
+        for record in event["Records"]:
+            seen.append((record["attributes"]["MessageGroupId"], record["body"]))
+            if seen[-1] == ("a", "0"):
+                held.wait(8)
+
+    def send_to(group: str, *bodies: str) -> None:
+        for body in bodies:
+            sqs.client.send_message(QueueUrl=queue.url, MessageBody=body, MessageGroupId=group, MessageDeduplicationId=uuid4().hex)
+
+    send_to("a", "0")
+    source = event_source(sqs.client, queue.url, batch_size=2, maximum_concurrency=2)
+    poller = EventSourcePoller(sqs.client, [source], Recorder(hold_a), timeout=timedelta(seconds=9)).start()
+    until(lambda: seen == [("a", "0")])
+    send_to("a", "1", "2")
+    send_to("b", "0", "1", "2", "3")
+    until(lambda: poller.counts.get("deleted", 0) == 4)
+    assert seen[1:] == [("b", "0"), ("b", "1"), ("b", "2"), ("b", "3")]
+    held.set()
+    until(lambda: poller.counts.get("deleted", 0) == 7)
+    assert poller.stop()
+    assert seen[5:] == [("a", "1"), ("a", "2")]

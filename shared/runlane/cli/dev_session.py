@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import signal
@@ -34,7 +35,7 @@ RESTART_AFTER = 1.0
 EXAMPLES = {"invoices.sync": '{"customer": "acme"}'}
 """Payloads to try the application of the repository with."""
 
-_KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
+_KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_MESSAGE_GROUPS", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
 
 
 def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bool) -> None:
@@ -80,13 +81,28 @@ def _lane(app: str | None) -> Iterator[tuple[Mapping[str, str], Collection[str],
         raise ConfigurationError(
             "AWS_ENDPOINT_URL names an SQS, but no queue is named: set RUNLANE_QUEUE_URL to one of its queues, or unset it"
         )
-    folder = local_folder() / "postgres"
-    with local_lane(queue=QUEUE, visibility=VISIBILITY, directory=folder, postgres=not has_database, sqs=not has_queue) as made:
+    with local_lane(
+        queue=QUEUE,
+        visibility=VISIBILITY,
+        directory=local_folder() / "postgres",
+        postgres=not has_database,
+        sqs=not has_queue,
+        in_order=_in_order(given),
+    ) as made:
         chosen = {"RUNLANE_APP": app} if app else {}
         kept = {name: given[name] for name in _KEPT if given.get(name)}
         named = {"RUNLANE_ENVIRONMENT": "development", **kept, **made, **chosen}
         adopt_variables(named)
         yield named, made, read_settings()
+
+
+def _in_order(given: Mapping[str, str]) -> list[str]:
+    """The queues to be kept in order; what is wrong with the variable is told with the other settings' faults."""
+    try:
+        named = json.loads(given.get("RUNLANE_MESSAGE_GROUPS") or "{}")
+    except ValueError:
+        return []
+    return list(named) if isinstance(named, dict) else []
 
 
 class Workers:
@@ -119,7 +135,7 @@ class Workers:
 
 @contextmanager
 def _workers(project: Project, variables: Mapping[str, str], found: Settings, count: int, tick_every: timedelta) -> Iterator[Workers]:
-    urls = sorted({*filter(None, [found.queue_url]), *found.queue_urls.values()})
+    urls = sorted({*filter(None, [found.queue_url, found.timers_queue_url]), *found.queue_urls.values()})
     command = ["--app", project.worker, "--function-timeout", str(FUNCTION_TIMEOUT.total_seconds())]
     command += [part for url in urls for part in ("--queue-url", url)]
     ticking = ["--maintenance", project.maintenance, "--tick-every", str(tick_every.total_seconds())]
