@@ -37,6 +37,7 @@ class Untrue(AssertionError):
 
 def follow(page: Path, folder: Path, variables: Mapping[str, str], report: Path) -> None:
     """The target of a process: follow the page; the report says what was not true, and is empty if nothing was."""
+    folder.mkdir()
     os.chdir(folder)
     _only_these(variables)
     sys.dont_write_bytecode = True

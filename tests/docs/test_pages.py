@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.conftest import Follow
+from tests.docs.conftest import Problems
 from tests.docs.snippets import SHELL, SHOWN, read
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +39,8 @@ def _name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(snippet.kind != SHOWN for snippet in read(page))], ids=_name)
-def test_what_a_page_says_is_so(page: Path, follow_page: Follow) -> None:
-    if problem := follow_page(page):
+def test_what_a_page_says_is_so(page: Path, problems: Problems) -> None:
+    if problem := problems(page):
         pytest.fail(problem, pytrace=False)
 
 

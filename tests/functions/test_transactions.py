@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -143,6 +145,13 @@ def test_a_connection_in_autocommit_is_refused(open_world: OpenWorld, connection
     with pytest.raises(ContractError, match="autocommit"), world.runlane.transaction(connection):
         pytest.fail("must not be entered")
     assert world.count("run") == 0
+
+
+def test_an_asynchronous_connection_is_refused(open_world: OpenWorld) -> None:
+    world = open_world([noop])
+    connection: Any = psycopg.AsyncConnection.__new__(psycopg.AsyncConnection)
+    with pytest.raises(ContractError, match="is asynchronous"):
+        world.runlane.trigger(noop, 1, connection=connection)
 
 
 def test_a_joined_trigger_locks_nothing_that_others_need(open_world: OpenWorld, caller: psycopg.Connection) -> None:

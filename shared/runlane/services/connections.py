@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import Any
 
 from runlane.domain.errors import ConflictError, ContractError
@@ -15,6 +16,12 @@ def require_transaction(connection: Any) -> None:
         raise ContractError(
             "connection_invalid",
             f"connection: {type(connection).__name__} is no psycopg connection; give the one that your transaction runs on",
+            meta={"field": "connection"},
+        )
+    if iscoroutinefunction(connection.commit):
+        raise ContractError(
+            "connection_invalid",
+            f"connection: {type(connection).__name__} is asynchronous; trigger on a psycopg.Connection, in a thread (asyncio.to_thread)",
             meta={"field": "connection"},
         )
     if getattr(connection, "autocommit", False):
