@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 import pytest
