@@ -14,7 +14,7 @@ export SAM_CLI_TELEMETRY ?= 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test lint format bench build lock clean
+.PHONY: help demo dev test lint format docs bench build lock clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ lint: $(DEV) ## style, types and the direction of imports
 
 format: $(DEV) ## lay the code out as lint wants it
 	.venv/bin/ruff check --fix && .venv/bin/ruff format
+
+docs: $(DEV) ## the reference, from docstrings, settings and the command line
+	.venv/bin/python -m docs.reference
 
 bench: $(DEV) ## the table of figures
 	.venv/bin/python -m benchmarks

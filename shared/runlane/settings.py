@@ -78,12 +78,15 @@ class Settings(BaseModel):
     app: Annotated[str, _matching(APP_PATH, "name the application as module:attribute, e.g. app:runlane")] = "app:runlane"
     """Where the catalog is, as `module:attribute`: a `Runlane`, or a function that makes one."""
     environment: Annotated[str, AfterValidator(_name)] = "production"
+    """Named in every wakeup; a message of another environment is refused."""
     database_schema: Annotated[
         str, _matching(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,62}", "give up to 63 ASCII letters, digits, '_' and '-', not beginning with pg_")
     ] = "runlane"
-    """One schema an environment; a database may hold several."""
+    """The schema of Runlane's tables. One an environment; a database may hold several."""
     database_url: str | None = None
+    """A connection string of the database. Either this or the next."""
     database_secret_arn: str | None = None
+    """The ARN of a Secrets Manager secret with the login, in the form that RDS keeps."""
     database_role: Annotated[str, Field(max_length=63)] | None = None
     """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
     database_ca: str | None = None
@@ -91,18 +94,23 @@ class Settings(BaseModel):
     transport: Literal["sqs", "none"] = "sqs"
     """none: nothing is published, and runs are started by workers that poll."""
     queue_url: str | None = None
-    """The SQS queue of every Runlane queue that `queue_urls` does not name."""
+    """The SQS queue of every Runlane queue that `RUNLANE_QUEUE_URLS` does not name."""
     queue_urls: Json[dict[str, str]] = Field(default_factory=dict)
+    """A JSON object of Runlane queue to SQS queue URL, for queues with an SQS queue of their own."""
     timers_queue_url: str | None = None
     """The standard SQS queue through which delayed wakeups of FIFO queues go; needed when one is bound."""
     message_groups: Json[dict[str, Literal["run", "queue", "key"]]] = Field(default_factory=dict)
     """What is kept in order on FIFO queues, by Runlane queue: each run where nothing is said, the queue, or each concurrency key."""
     endpoint_url: Annotated[str, _matching(r"https?://[^/\s]+.*", "give an http or https URL, e.g. http://127.0.0.1:4566")] | None = None
+    """Another SQS than AWS's."""
     worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Attempts of a process at a time."""
     lease_duration: Annotated[str, AfterValidator(_lease)] = "60s"
+    """How long a silent worker keeps its runs; at least 1 s."""
     tell_runs: bool = False
-    """Say on the standard error what became of each delivery's runs, as `runlane dev` does."""
+    """`1`: say on the standard error what became of each delivery's runs, as `runlane dev` does."""
     in_lambda: bool = False
+    """Set by Lambda: metrics are written, and an attempt that overstays its deadline ends the process."""
 
     @model_validator(mode="after")
     def _one_database(self) -> Settings:
@@ -122,6 +130,11 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     except ValidationError as error:
         # Not `from error`: pydantic's report of the same faults above ours would only hide it.
         raise ConfigurationError(_fault(detail["loc"], detail["msg"]) for detail in error.errors()) from None
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a setting."""
+    return _VARIABLES[field]
 
 
 def variables_of_process() -> Mapping[str, str]:
