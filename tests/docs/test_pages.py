@@ -61,12 +61,3 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 def test_the_readme_names_the_test_command_that_ci_runs() -> None:
     assert "make test" in next(snippet.text for snippet in read(ROOT / "README.md") if snippet.kind == SHELL)
     assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_every_setting_is_in_the_guide() -> None:
-    source = (ROOT / "shared" / "runlane" / "settings.py").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
-    variables = set(re.findall(r'"((?:RUNLANE|DATABASE)_[A-Z_]+)"', source))
-    missing = {variable for variable in variables if f"`{variable}`" not in page}
-
-    assert not missing
