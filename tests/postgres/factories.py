@@ -15,8 +15,8 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Failure, OutcomeKind, Settlement
 from runlane.domain.queue import Queue
-from runlane.domain.run import Source, Status
-from runlane.ports.operations import ChildBatch, RescheduleAnswer
+from runlane.domain.run import TERMINAL, Source, Status
+from runlane.ports.operations import ChildBatch, PruneFilter, PruneStep, RescheduleAnswer
 from runlane.ports.stores import ClaimBatch, ClaimedRun, NewRun, SettleBatch, TriggerBatch, Wakeup
 
 T = TypeVar("T")
@@ -122,6 +122,11 @@ class Lane:
             done += ids(claimed.claims)
             left += [*claimed.wakeups, *self.succeed(*claimed.claims).wakeups]
         return done
+
+    def prune(self, *statuses: Status, after: RunId | None = None, limit: int = 100, dry_run: bool = False, **chosen: Any) -> PruneStep:
+        """Of runs that ended any time ago, unless `older_than` is given."""
+        asked = PruneFilter(chosen.pop("older_than", timedelta(0)), frozenset(statuses) or TERMINAL, **chosen)
+        return self.storage.operations.prune_runs(asked, after=after, limit=limit, dry_run=dry_run)
 
     # Rows made old.
 

@@ -176,3 +176,13 @@ def ids_of_deferred(lane: Lane, queue: str, count: int) -> list[str]:
 def test_ids_grow_with_time(lane: Lane, queue: str) -> None:
     made = [run.run_id for _ in range(20) for run in lane.trigger(*[new_run(queue)] * 5, eager=False).runs]
     assert all(one < next_one for one, next_one in pairwise(made))
+
+
+def test_leases_that_could_not_be_recovered_can_be_passed_over(lane: Lane) -> None:
+    lane.queues(Queue("work"))
+    claimed = lane.claim(*(lane.trigger_one("work") for _ in range(3))).claims
+    lane.age_lease(*ids(claimed))
+    found = lane.storage.maintenance.expired_leases(limit=2)
+    assert len(found) == 2
+    (left,) = lane.storage.maintenance.expired_leases(limit=2, without=[lease.run_id for lease in found])
+    assert {left.run_id, *(lease.run_id for lease in found)} == set(ids(claimed))

@@ -190,6 +190,7 @@ class FakeDeliveries:
 class FakeMaintenance:
     answers: dict[str, list[PhaseResult | Exception]] = field(default_factory=dict)
     leases: list[tuple[ExpiredLease, ...]] = field(default_factory=list)
+    passed_over: list[tuple[RunId, ...]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
 
     def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
@@ -202,6 +203,7 @@ class FakeMaintenance:
         return self._next("expire_dispatches")
 
     def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
+        self.passed_over.append(tuple(without))
         return self.leases.pop(0) if self.leases else ()
 
     def expire_deadlines(self, *, limit: int) -> PhaseResult:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from runlane.ports.stores import ExpiredLease, PhaseResult, Wakeup
+from runlane.domain.errors import InvariantError
+from runlane.domain.outcome import Settlement
+from runlane.domain.run import Status
+from runlane.ports.stores import ExpiredLease, PhaseResult, SettleBatch, SettledRun, Wakeup
 from runlane.services.maintenance import PHASES
+from runlane.services.maintenance.recover_leases import GROUP
 from tests.services.fakes import run_id
 from tests.services.tasks import Bench
 
@@ -67,3 +72,19 @@ def test_an_outage_of_the_transport_ends_the_publishing() -> None:
     bench.storage.maintenance.answers["claim_unpublished"] = [PhaseResult(1, more=True, wakeups=(Wakeup(run_id(), "main"),))] * 5
     assert counts(bench)["publish_unpublished"] == 0
     assert bench.storage.maintenance.calls.count("claim_unpublished") == 1
+
+
+def test_leases_that_cannot_be_settled_do_not_keep_the_others_from_it() -> None:
+    stuck = [expired("orders.ship") for _ in range(GROUP)]
+    others = [expired("orders.ship") for _ in range(3)]
+    bench = Bench()
+
+    def on_settle(settlements: Sequence[Settlement]) -> SettleBatch:
+        if any(one.run_id in {lease.run_id for lease in stuck} for one in settlements):
+            raise InvariantError("storage_refused", "no")
+        return SettleBatch(tuple(SettledRun(one.run_id, Status.RETRYING) for one in settlements), ())
+
+    bench.deliveries.on_settle = on_settle
+    bench.storage.maintenance.leases = [tuple(stuck), tuple(others)]
+    assert bench.runlane.tick()["counts"]["recover_leases"] == len(others)
+    assert bench.storage.maintenance.passed_over == [(), tuple(lease.run_id for lease in stuck)]
