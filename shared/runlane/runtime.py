@@ -271,7 +271,7 @@ class Runlane:
         *,
         queues: Collection[Queue | str] | None = None,
         concurrency: int | None = None,
-        grace: Duration = "30s",
+        grace: Duration = "25s",
     ) -> ResidentWorker:
         """Start a worker that lives on in this process, off Lambda, on threads of its own; `stop` and `wait` end it.
 

@@ -12,6 +12,7 @@ from runlane.cli.migrate import migrate
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.tick import tick
 from runlane.cli.trigger import trigger
+from runlane.cli.worker import worker
 
 application = typer.Typer(
     help="Durable, fair background runs: Postgres holds the truth, SQS only wakes the workers.",
@@ -26,7 +27,7 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
     pass
 
 
-for command in (demo, dev, migrate, trigger, tick):
+for command in (demo, dev, migrate, trigger, worker, tick):
     application.command(epilog=epilog(command.__name__))(command)
 for group in (runs, queues, idempotency_keys):
     application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

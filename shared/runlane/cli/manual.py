@@ -44,6 +44,7 @@ MANUALS: Mapping[str, Manual] = {
         """runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s""",
         ("run_id", "outcome", "task", "queue", "status", "due_at", "payload_matches"),
     ),
+    "worker": Manual("runlane worker --mode poll --queue main --concurrency 20 --health-port 8080", ("mode", "queues", "attempts", "left")),
     "tick": Manual("runlane tick", ("counts", "failed", "unfinished")),
     "runs list": Manual(
         "runlane runs list --status failed --created-after 2h", ("data", "next_cursor", "next"), {"data": names(RunSummary)}

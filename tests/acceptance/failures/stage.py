@@ -49,6 +49,14 @@ class Stage:
         maintenance = "functions.maintenance.app:handler"
         return self._start("--app", maintenance, "--maintenance", maintenance, "--tick-every", str(every))
 
+    def spawn_resident(self, mode: str, *arguments: str, **variables: str) -> WorkerProcess:
+        """A process of `runlane worker`; what it prints goes to the log."""
+        return self._start("worker", "--mode", mode, *arguments, command=True, **variables)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
     def open_gate(self, number: int, attempt: int) -> None:
         (self.folder / f"{number}-{attempt}").touch()
 
@@ -91,6 +99,6 @@ class Stage:
             worker.kill()
         self.runlane.close()
 
-    def _start(self, *arguments: str, **variables: str) -> WorkerProcess:
-        self.workers.append(WorkerProcess(arguments, {**self.variables, **variables}, self.folder / "log"))
+    def _start(self, *arguments: str, command: bool = False, **variables: str) -> WorkerProcess:
+        self.workers.append(WorkerProcess(arguments, {**self.variables, **variables}, self.folder / "log", command=command))
         return self.workers[-1]

@@ -75,5 +75,15 @@ def entry(number: int, ctx: Context) -> int:
     return number
 
 
+@task("attentive", retry=at_once)
+def attentive(number: int, ctx: Context) -> None:
+    """Runs until the file `number-attempt` is there, or until it may not go on."""
+    note("start", number, ctx.attempt)
+    while not (folder() / f"{number}-{ctx.attempt}").exists():
+        ctx.check()
+        time.sleep(0.01)
+    note("end", number, ctx.attempt)
+
+
 def runlane() -> Runlane:
-    return environment_runlane(queues=[main, single, ordered], tasks=[noop, held, poison, deaf, entry])
+    return environment_runlane(queues=[main, single, ordered], tasks=[noop, held, poison, deaf, entry, attentive])

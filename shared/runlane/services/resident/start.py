@@ -30,7 +30,7 @@ Parse = Callable[[Mapping[str, Any]], Record]
 @dataclass(frozen=True, slots=True)
 class ResidentOptions:
     mode: Mode
-    queues: Collection[str]
+    queues: Sequence[str]
     concurrency: int
     grace: Duration
 
@@ -54,7 +54,7 @@ def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Pars
         until_dry = options.mode == "drain"
         poller = Poller(worker, lane.storage, stop, vitals, until_dry=until_dry)
         parts = [Polling(worker, poller, stop, None if until_dry else lane.storage.bell(options.queues)).run]
-    return ResidentWorker(options.mode, worker, parts, stop=stop, tally=tally, vitals=vitals, grace=options.grace)
+    return ResidentWorker(options.mode, options.queues, worker, parts, stop=stop, tally=tally, vitals=vitals, grace=options.grace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ Mode = Literal["poll", "drain", "sqs"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 PULSE_SECONDS = 10.0
+LONGEST_SILENCE = 45.0
+"""Seconds without an answer after which a worker is not ready; two long polls, or four pulses."""
 LAST_TRANSACTION = 2.0
 """Seconds for what `give_back` writes."""
 RETRY_AFTER_EXIT = timedelta(seconds=2)
@@ -47,10 +49,20 @@ class ResidentWorker:
     """Started when it is made. In mode `drain` it ends by itself, else when it is stopped, or by what breaks it."""
 
     def __init__(
-        self, mode: Mode, worker: Worker, parts: Sequence[Callable[[], None]], *, stop: Stop, tally: Tally, vitals: Vitals, grace: Duration
+        self,
+        mode: Mode,
+        queues: Sequence[str],
+        worker: Worker,
+        parts: Sequence[Callable[[], None]],
+        *,
+        stop: Stop,
+        tally: Tally,
+        vitals: Vitals,
+        grace: Duration,
     ) -> None:
         self.grace = parse_duration(grace, "grace").total_seconds()
         self._mode = mode
+        self._queues = tuple(queues)
         self._worker = worker
         self._stop = stop
         self._tally = tally
@@ -65,13 +77,25 @@ class ResidentWorker:
     def state(self) -> WorkerState:
         settings, vitals = self._worker.settings, self._vitals
         return WorkerState(
-            self._mode, tuple(settings.queues), settings.concurrency, self._stop.is_asked, self._worker.heartbeat.count(),
+            self._mode, self._queues, settings.concurrency, self._stop.is_asked, self._worker.heartbeat.count(),
             self._tally.attempts, vitals.storage_age, vitals.transport_age,
         )  # fmt: skip
 
     @property
     def is_running(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def ends_in(self) -> float | None:
+        """Seconds until a stopped worker must have ended; None before it is stopped."""
+        return max(0.0, self._stop.ends_at - self._worker.clock.monotonic()) if self._stop.is_asked else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes runs on: not while it stops, nor while storage or the transport has not answered for a while."""
+        state = self.state
+        ages = [state.storage_age, *([state.transport_age] if state.mode == "sqs" else [])]
+        return self.is_running and not state.is_stopping and all(age is not None and age <= LONGEST_SILENCE for age in ages)
 
     def stop(self, grace: Duration | None = None) -> None:
         """Start nothing more. Attempts under way may end within the grace (default: the worker's), less a margin; then they are
