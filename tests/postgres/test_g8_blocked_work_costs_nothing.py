@@ -122,4 +122,4 @@ def test_four_times_as_many_new_keys_in_one_trigger_cost_about_four_times(lane: 
         runs = [new_run(queue, tenant=f"t{place % tenants}" if tenants else None, concurrency_key=f"k{place}") for place in range(count)]
         return explained_buffers(lane.connection, TRIGGER, encode_runs(runs))
 
-    assert cost("large", 2_000) / cost("small", 500) < 10
+    assert cost("large", 2_000) / cost("small", 500) < 6

@@ -321,8 +321,8 @@ BEGIN
             q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), NULL, p_now);
         RETURN;
     END IF;
-    -- Sorted, so that every start is known before the first row is written: else each look at who is ready would walk over the index
-    -- entries that this statement makes.
+    -- Sorted, in an order that no index gives, so that every start is known before the first row is written: else each look at who
+    -- is ready would walk over the index entries that this statement makes.
     WITH fresh AS MATERIALIZED (
         SELECT x.partition_id, x.becomes, CASE WHEN x.becomes <> 'r' OR x.tenant_id IS NULL THEN x.vt ELSE greatest(x.vt, coalesce(
                    (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
@@ -331,7 +331,7 @@ BEGIN
                      CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
                           WHEN occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
               FROM {schema}.partition WHERE partition_id = ANY (p_touched)) x
-        WHERE x.becomes <> x.was ORDER BY x.partition_id),
+        WHERE x.becomes <> x.was ORDER BY x.partition_id + 0),
     moved AS (
         UPDATE {schema}.partition p
         SET state = f.becomes,

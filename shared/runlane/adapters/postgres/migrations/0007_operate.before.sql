@@ -250,7 +250,7 @@ BEGIN
                      CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
                           WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
               FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id) x
-        WHERE x.state <> x.becomes ORDER BY x.partition_id)
+        WHERE x.state <> x.becomes ORDER BY x.partition_id + 0)
     UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]);
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor)
     WHERE t.queue_id = p_queue_id AND NOT t.ready
