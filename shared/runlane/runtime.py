@@ -190,7 +190,8 @@ class Runlane:
         """Record a run and, unless `dispatch="deferred"`, send it on its way.
 
         Options: `queue`, `delay` or `run_at`, `priority`, `tenant`, `concurrency_key`, `idempotency_key`,
-        `idempotency_ttl`, `singleton_key`, `singleton_mode`, `actor`, `trace`, `meta`; None means what the task says.
+        `idempotency_ttl`, `singleton_key`, `singleton_mode` ("return", "cancel", "latest"), `actor`, `trace`, `meta`; None
+        means what the task says.
         With `connection` (psycopg, not in autocommit) the run is only recorded in its transaction; call `dispatch` after
         the commit, or use `transaction`. Raises `PayloadError`, `ContractError`, `ConfigurationError`, `UnavailableError`.
         """

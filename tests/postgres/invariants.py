@@ -7,6 +7,7 @@ import psycopg
 _POSITIONS = """
 WITH position AS (
     SELECT run_id, 'inbox' AS place, NULL::int AS seq FROM runlane.inbox
+    UNION ALL SELECT run_id, 'successor', seq FROM runlane.successor
     UNION ALL SELECT run_id, 'waiting', seq FROM runlane.waiting
     UNION ALL SELECT run_id, 'timer', seq FROM runlane.timer
     UNION ALL SELECT run_id, 'dispatch', seq FROM runlane.dispatch
@@ -28,6 +29,19 @@ SELECT p.run_id, p.place FROM position p LEFT JOIN runlane.run r USING (run_id) 
     + """
 SELECT e.run_id, count(*), min(e.seq), max(e.seq), min(p.seq) FROM runlane.event e LEFT JOIN position p USING (run_id)
 GROUP BY 1 HAVING min(e.seq) <> 1 OR max(e.seq) <> count(*) OR max(e.seq) <> min(coalesce(p.seq, 1))
+""",
+    "an active run owns its singleton key, or succeeds the one that does": """
+SELECT r.run_id, r.singleton_key, k.run_id AS owner, h.run_id AS successor, h.recorded FROM runlane.run r
+LEFT JOIN runlane.outcome o USING (run_id) LEFT JOIN runlane.successor h USING (run_id)
+LEFT JOIN runlane.singleton_key k ON k.task = r.task AND k.key = r.singleton_key
+WHERE r.singleton_key IS NOT NULL AND o.run_id IS NULL
+  AND CASE WHEN h.run_id IS NULL THEN k.run_id IS DISTINCT FROM r.run_id ELSE NOT h.recorded AND k.run_id IS NULL END
+""",
+    "a singleton key belongs to an active run": """
+SELECT k.* FROM runlane.singleton_key k JOIN runlane.outcome o USING (run_id)
+""",
+    "a key has one successor, but for those that were only recorded": """
+SELECT task, key FROM runlane.successor WHERE NOT recorded GROUP BY 1, 2 HAVING count(*) > 1
 """,
     "counters equal what they count": """
 SELECT * FROM (

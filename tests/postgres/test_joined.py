@@ -26,6 +26,8 @@ EMPTY = (
     "deadline",
     "queue_counter_delta",
     "idempotency_key",
+    "singleton_key",
+    "successor",
 )
 
 

@@ -65,6 +65,8 @@ def test_it_records_a_run_with_every_option(lane: Lane) -> None:
         ("max_attempts", {"max_attempts": 0}),
         ("tenant", {"tenant": ""}),
         ("concurrency_key", {"concurrency_key": "x" * 256}),
+        ("singleton_mode", {"singleton_mode": "latest"}),
+        ("singleton_mode", {"singleton_mode": "newest", "singleton_key": "s"}),
         ("trace", {"trace": [1]}),
         ("meta", {"meta": "x"}),
     ],
@@ -75,3 +77,11 @@ def test_it_names_the_field_that_is_wrong_and_records_nothing(lane: Lane, field:
         _trigger(lane.connection, **call)  # type: ignore[arg-type]
 
     assert lane.connection.execute("SELECT count(*) FROM runlane.run").fetchone() == (0,)
+
+
+def test_json_null_is_a_payload(lane: Lane) -> None:
+    lane.queues(Queue("work"))
+    record = lane.storage.runs.get_run(RunId(_trigger(lane.connection, payload="null")))
+
+    assert record is not None
+    assert record.payload is None

@@ -10,7 +10,7 @@ import pytest
 from runlane.domain.errors import ConfigurationError, ConflictError, ContractError, NotFoundError
 from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
-from runlane.domain.run import Status
+from runlane.domain.run import RunRecord, Status
 from runlane.ports.stores import Page, RunFilter, Wakeup
 from tests.services.fakes import run_id
 from tests.services.tasks import Bench, main, ship
@@ -39,6 +39,7 @@ class FakeRuns:
     status: Status | None = None
     wakeups: tuple[Wakeup, ...] = ()
     filters: list[RunFilter] = field(default_factory=list)
+    looked_for: list[tuple[str, str | None, str | None, bool]] = field(default_factory=list)
 
     def get_run(self, one: RunId) -> Any:
         return FakeRecord(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]) if self.statuses else None
@@ -55,6 +56,12 @@ class FakeRuns:
 
     def cancel_run(self, one: RunId, *, actor: str | None, reason: str | None) -> tuple[Status | None, tuple[Wakeup, ...]]:
         return self.status, self.wakeups
+
+    def find_owner(
+        self, task: str, *, singleton_key: str | None = None, idempotency_key: str | None = None, retained: bool = False
+    ) -> RunRecord | None:
+        self.looked_for.append((task, singleton_key, idempotency_key, retained))
+        return None
 
     def reset_idempotency_key(self, task: str, key: str) -> bool:
         return (task, key) == ("orders.ship", "k")
@@ -154,3 +161,22 @@ def test_odd_actors_reasons_and_tasks_never_reach_storage(bench: Bench) -> None:
         bench.runlane.idempotency_keys.reset(5, "k")  # type: ignore[arg-type]
     bench.storage.runs.status = Status.CANCELLED
     assert bench.runlane.runs.cancel(run_id(), reason=5) == Status.CANCELLED  # type: ignore[arg-type]
+
+
+def test_an_owner_is_looked_for_by_one_key(bench: Bench) -> None:
+    runs = bench.runlane.runs
+    assert runs.find_active(ship, singleton_key="s") is None
+    assert runs.find_active("orders.ship", idempotency_key="i") is None
+    assert runs.find_current(ship, idempotency_key="i") is None
+    assert bench.storage.runs.looked_for == [
+        ("orders.ship", "s", None, False),
+        ("orders.ship", None, "i", False),
+        ("orders.ship", None, "i", True),
+    ]
+
+
+@pytest.mark.parametrize("keys", [{}, {"singleton_key": "s", "idempotency_key": "i"}, {"singleton_key": ""}])
+def test_a_search_without_one_key_is_refused(bench: Bench, keys: dict[str, str]) -> None:
+    with pytest.raises(ContractError) as caught:
+        bench.runlane.runs.find_active(ship, **keys)
+    assert caught.value.meta["field"] == "singleton_key"

@@ -85,11 +85,12 @@ def test_the_calls_options_win(bench: Bench) -> None:
     at = datetime(2030, 1, 1, tzinfo=UTC)
     bench.runlane.trigger(
         bill, Order(number=1), queue="main", run_at=at, priority=-1, tenant="a", concurrency_key="b", idempotency_key="c",
-        idempotency_ttl="2d", singleton_key="d", actor="e", trace={"f": "g"}, meta={"at": at},
+        idempotency_ttl="2d", singleton_key="d", singleton_mode="latest", actor="e", trace={"f": "g"}, meta={"at": at},
     )  # fmt: skip
     (run,) = bench.storage.triggers.recorded
     assert (run.queue, run.run_at, run.priority, run.tenant, run.concurrency_key) == ("main", at, -1, "a", "b")
     assert (run.idempotency_key, run.idempotency_ttl, run.singleton_key, run.actor) == ("c", timedelta(days=2), "d", "e")
+    assert run.singleton_mode == "latest"
     assert (run.trace, run.meta) == ({"f": "g"}, {"at": "2030-01-01T00:00:00Z"})
 
 
@@ -102,6 +103,7 @@ def test_the_calls_options_win(bench: Bench) -> None:
         ({"priority": 601}, "priority_invalid"),
         ({"tenant": ""}, "key_invalid"),
         ({"singleton_mode": "latest"}, "option_invalid"),
+        ({"singleton_mode": "newest", "singleton_key": "s"}, "option_invalid"),
         ({"prority": 1}, "option_unknown"),
         ({"meta": {"a": "\0"}}, "option_invalid"),
         ({"meta": {"a": 10**5000}}, "option_invalid"),

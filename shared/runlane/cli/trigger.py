@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,6 +21,7 @@ from runlane.domain.nearest import did_you_mean
 from runlane.domain.run import Status
 
 if TYPE_CHECKING:
+    from runlane.domain.options import SingletonMode
     from runlane.runtime import Runlane
     from runlane.services.payload import AnyTask
     from runlane.services.trigger import TriggerResult
@@ -39,6 +40,9 @@ def trigger(
     concurrency_key: Annotated[str | None, typer.Option("--key", help="The concurrency key.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again makes no second run.")] = None,
     singleton_key: Annotated[str | None, typer.Option(help="At most one active run of this key.")] = None,
+    singleton_mode: Annotated[
+        str | None, typer.Option(help="If one is active: return it, cancel it, or run as its latest successor.")
+    ] = None,
     actor: Actor = "cli",
     wait: Wait = None,
     app: AppPath = None,
@@ -59,6 +63,7 @@ def trigger(
             concurrency_key=concurrency_key,
             idempotency_key=idempotency_key,
             singleton_key=singleton_key,
+            singleton_mode=cast("SingletonMode | None", singleton_mode),
             actor=actor,
         )
         if wait is None:

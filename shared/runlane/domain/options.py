@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from runlane.domain.durations import Duration, gather_duration
 from runlane.domain.errors import ContractError
@@ -19,6 +19,9 @@ Key = str | Callable[[Any], str | None] | None
 """A key, or a function of the payload that returns one (None: no key)."""
 Priority = int | Callable[[Any], int]
 """Seconds, or a function of the payload that returns them."""
+
+SingletonMode = Literal["return", "cancel", "latest"]
+"""What a trigger does about the active run of its singleton key: return it, cancel it, or succeed it when it has ended."""
 
 LARGEST_PRIORITY = 600
 ACTIVE = "active"

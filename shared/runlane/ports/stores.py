@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from runlane.domain.ids import RunId
+from runlane.domain.options import SingletonMode
 from runlane.domain.outcome import Settlement
 from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Source, Status, TriggerOutcome
@@ -35,6 +36,7 @@ class NewRun:
     payload_hash: str | None = None
     """Hex SHA-256 of the canonical JSON, set when there is an idempotency key."""
     singleton_key: str | None = None
+    singleton_mode: SingletonMode = "return"
     max_attempts: int = 3
     start_timeout: timedelta | None = None
     finish_timeout: timedelta | None = None
@@ -318,6 +320,12 @@ class RunStore(Protocol):
 
     def cancel_run(self, run_id: RunId, *, actor: str | None, reason: str | None) -> tuple[Status | None, tuple[Wakeup, ...]]:
         """The status after the request (None: no such run; a terminal status: it had already ended) and the wakeups of freed capacity."""
+        ...
+
+    def find_owner(
+        self, task: str, *, singleton_key: str | None = None, idempotency_key: str | None = None, retained: bool = False
+    ) -> RunRecord | None:
+        """Who owns one of the keys now; with `retained`, a run that has ended and still keeps its idempotency key, too."""
         ...
 
     def reset_idempotency_key(self, task: str, key: str) -> bool: ...

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_key
-from runlane.domain.options import ACTIVE, Routing, validate_priority
+from runlane.domain.options import ACTIVE, Routing, SingletonMode, validate_priority
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source
@@ -54,6 +54,7 @@ class NewRuns:
             idempotency_ttl=_ttl(options.get("idempotency_ttl"), policy.idempotency_ttl),
             payload_hash=None if idempotency_key is None else canonical_hash(text),
             singleton_key=_key(options.get("singleton_key"), routing.singleton_key, "singleton_key"),
+            singleton_mode=_mode(task, options),
             max_attempts=(policy.retry or DEFAULT_RETRY).max_attempts,
             start_timeout=policy.start_timeout,
             finish_timeout=policy.finish_timeout,
@@ -113,6 +114,14 @@ def _routing(task: AnyTask, payload: Any) -> Routing:
 
 def _key(given: str | None, default: str | None, what: str) -> str | None:
     return default if given is None else validate_key(given, what)
+
+
+def _mode(task: AnyTask, options: TriggerOptions) -> SingletonMode:
+    mode = options.get("singleton_mode") or "return"
+    if mode != "return" and options.get("singleton_key") is None and task.options.singleton_key is None:
+        fault = f"singleton_mode: {mode!r} needs a key; give singleton_key with it, or to task {task.id!r}"
+        raise ContractError("option_invalid", fault, meta={"field": "singleton_mode"})
+    return mode
 
 
 def _priority(given: int | None, default: int) -> int:

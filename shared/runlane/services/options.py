@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict, get_args
 
 from runlane.domain.durations import Duration
 from runlane.domain.errors import ContractError
+from runlane.domain.options import SingletonMode
 from runlane.domain.queue import Queue
 
 FIRST_YEAR, LAST_YEAR = 2, 9998
@@ -23,7 +24,7 @@ class RunNowOptions(TypedDict, total=False):
     idempotency_key: str | None
     idempotency_ttl: Duration | None
     singleton_key: str | None
-    singleton_mode: Literal["return"] | None
+    singleton_mode: SingletonMode | None
     actor: str | None
     trace: Mapping[str, str] | None
     meta: Mapping[str, Any] | None
@@ -48,8 +49,8 @@ def require_options(options: TriggerOptions) -> None:
     run_at = options.get("run_at")
     if run_at is not None:
         to_utc(run_at, "run_at")
-    if options.get("singleton_mode") not in (None, "return"):
-        raise _invalid("singleton_mode", f'{options.get("singleton_mode")!r} is not available; give "return"')
+    if options.get("singleton_mode") not in (None, *get_args(SingletonMode)):
+        raise _invalid("singleton_mode", f'{options.get("singleton_mode")!r} is none; give "return", "cancel" or "latest"')
 
 
 def to_utc(value: object, field: str) -> datetime:

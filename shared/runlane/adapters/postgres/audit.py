@@ -13,6 +13,7 @@ INVARIANTS = {
     "audit_histories": "every history is numbered without gaps, up to where its run stands",
     "audit_ends": "every end is the last event of its run, and only ended runs have one",
     "audit_owners": "no run had two owners at a time",
+    "audit_singletons": "of every singleton key one run is active, and successors wait for it",
     "audit_attempts": "no run failed more often than max_attempts",
     "audit_partition_limits": "no partition held more slots than its concurrency_limit",
     "audit_queue_limits": "no queue held more slots than its total_limit",

@@ -24,7 +24,10 @@ class PostgresMaintenanceStore:
         return PhaseResult(fired.count + hinted, fired.more or hinted >= limit, fired.wakeups)
 
     def fold_recorded(self, *, limit: int) -> PhaseResult:
-        return phase_result(self._session.run("fold_recorded", {"limit": limit}), limit)
+        # First, and in a transaction of its own: it locks singleton keys, which come before any queue.
+        successors = phase_result(self._session.run("fold_successors", {"limit": limit}), limit)
+        runs = phase_result(self._session.run("fold_recorded", {"limit": limit}), limit)
+        return PhaseResult(successors.count + runs.count, successors.more or runs.more, (*successors.wakeups, *runs.wakeups))
 
     def expire_dispatches(self, *, limit: int) -> PhaseResult:
         return phase_result(self._session.run("expire_dispatches", {"limit": limit}), limit)

@@ -49,6 +49,7 @@ def _encode_run(place: int, run: NewRun) -> str:
         "idempotency_ttl": _interval(run.idempotency_ttl),
         "payload_hash": run.payload_hash,
         "singleton_key": run.singleton_key,
+        "singleton_mode": None if run.singleton_mode == "return" else run.singleton_mode,
         "max_attempts": run.max_attempts,
         "start_timeout": _interval(run.start_timeout),
         "finish_timeout": _interval(run.finish_timeout),
@@ -143,11 +144,11 @@ def trigger_batch(effects: Sequence[Effect], runs: Sequence[NewRun], *, eager: b
         if row[2] in placed:
             del placed[row[2]]
             sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, trace=run.trace))
-        elif row[8] is not None and _ZERO < row[8] <= HINT_HORIZON:
+        elif row[9] is None and row[8] is not None and _ZERO < row[8] <= HINT_HORIZON:
             sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, row[8], True, run.trace))
     return TriggerBatch(
         tuple(recorded_run(row[2], row[3], row[7], row[8], row[9]) for row in recorded),
-        (*sent, *wakeups(placed.values())),
+        (*sent, *wakeups(placed.values()), *wakeups(row for row in effects if row[0] == "hint")),
         tuple({row[4] for row in effects if row[0] == "starved"}),
     )
 

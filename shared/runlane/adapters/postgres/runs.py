@@ -68,6 +68,14 @@ class PostgresRunStore:
         status = next((Status(row[3]) for row in effects if row[0] == "cancelled"), None)
         return status, wakeups(effects)
 
+    def find_owner(
+        self, task: str, *, singleton_key: str | None = None, idempotency_key: str | None = None, retained: bool = False
+    ) -> RunRecord | None:
+        rows = self._session.run(
+            "find_owner", {"task": task, "singleton_key": singleton_key, "idempotency_key": idempotency_key, "retained": retained}
+        )
+        return _record(rows[0]) if rows else None
+
     def reset_idempotency_key(self, task: str, key: str) -> bool:
         ((freed,),) = self._session.run("reset_idempotency_key", {"task": task, "key": key})
         return bool(freed)

@@ -27,7 +27,11 @@ class PostgresTriggerStore:
     def dispatch(self, queues: Collection[str]) -> tuple[Wakeup, ...]:
         sent: list[Wakeup] = []
         for queue in sorted(queues):
-            sent += wakeups(self._session.run("dispatch_queue", {"queue": queue, "limit": _FOLD_LIMIT}))
+            again = True
+            while again:
+                effects = self._session.run("dispatch_recorded", {"queue": queue, "limit": _FOLD_LIMIT})
+                again = any(row[0] == "again" for row in effects)
+                sent += wakeups(effects)
         return tuple(sent)
 
     def mark_published(self, results: Sequence[PublishResult]) -> None:

@@ -7,14 +7,14 @@ from datetime import datetime
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError
-from runlane.domain.ids import RunId, parse_run_id
+from runlane.domain.ids import RunId, parse_run_id, validate_key
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Source, Status
 from runlane.ports.clock import Clock
 from runlane.ports.operations import OperationStore
 from runlane.ports.stores import Page, RunStore
-from runlane.services.operate.arguments import TaskName, checked_key, checked_reason, invalid, run_not_found
+from runlane.services.operate.arguments import TaskName, checked_key, checked_reason, invalid, run_not_found, task_name
 from runlane.services.operate.children import Children, wish_of
 from runlane.services.operate.filters import run_filter
 from runlane.services.operate.many_runs import ManyRuns
@@ -77,6 +77,20 @@ class Runs(ManyRuns):
             created_before=created_before,
         )
         return self._store.list_runs(chosen, limit=limit, cursor=cursor)
+
+    def find_active(self, task: TaskName, *, singleton_key: str | None = None, idempotency_key: str | None = None) -> RunRecord | None:
+        """The active run that owns the key; give one of the two. To look, not to decide: it may end while you read this."""
+        if (singleton_key is None) == (idempotency_key is None):
+            raise invalid("singleton_key", "give singleton_key or idempotency_key, one of them")
+        return self._store.find_owner(
+            task_name(task),
+            singleton_key=checked_key(singleton_key, "singleton_key"),
+            idempotency_key=checked_key(idempotency_key, "idempotency_key"),
+        )
+
+    def find_current(self, task: TaskName, *, idempotency_key: str) -> RunRecord | None:
+        """The run that a trigger with this key would return: active, or ended and still keeping the key."""
+        return self._store.find_owner(task_name(task), idempotency_key=validate_key(idempotency_key, "idempotency_key"), retained=True)
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """The history, oldest first."""

@@ -1,5 +1,5 @@
 -- Storage of one environment. A run is written once (run), its end once (outcome), its history line by line (event).
--- What is in motion lives in exactly one small table: inbox, waiting, timer, dispatch or lease; a status is read from there.
+-- What is in motion lives in exactly one small table: inbox, successor, waiting, timer, dispatch or lease; a status is read from there.
 -- Reasons and figures: docs/decisions/0001-storage-and-dispatch.md.
 
 CREATE TABLE {schema}.environment (
@@ -229,12 +229,34 @@ CREATE TABLE {schema}.idempotency_key (
     PRIMARY KEY (task, key)
 );
 
+-- The active run of each key. Its row is locked by whoever ends that run or gives it a successor; it goes with the last of them.
 CREATE TABLE {schema}.singleton_key (
     task   text NOT NULL,
     key    text NOT NULL,
     run_id uuid NOT NULL,
     PRIMARY KEY (task, key)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX singleton_key_run ON {schema}.singleton_key (run_id);
+
+-- Held until the active run of its key ends. place: the order of the triggers; the greatest is the newest, and the others are
+-- superseded. recorded: by a transaction that does not hold the key, so the older ones are still to be superseded and, if it cancels,
+-- the active run is still to be stopped.
+CREATE TABLE {schema}.successor (
+    run_id   uuid PRIMARY KEY,
+    task     text NOT NULL,
+    key      text NOT NULL,
+    place    bigint GENERATED ALWAYS AS IDENTITY,
+    queue_id int NOT NULL,
+    due_at   timestamptz NOT NULL,
+    priority int NOT NULL,
+    status   text NOT NULL DEFAULT 'queued',
+    seq      int NOT NULL,
+    recorded boolean NOT NULL,
+    cancels  boolean NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX successor_key ON {schema}.successor (task, key, place);
+CREATE INDEX successor_queue ON {schema}.successor (queue_id);
+CREATE INDEX successor_recorded ON {schema}.successor (place) WHERE recorded;
 
 -- A start or finish time-out to look at when its time has come.
 CREATE TABLE {schema}.deadline (
@@ -270,4 +292,16 @@ CREATE TYPE {schema}.motion AS (
     failures     int,
     seq          int,
     expiries     int
+);
+
+-- A successor of a run that may be about to end. is_next: the newest; joins: and it enters the order of the queue at hand.
+CREATE TYPE {schema}.heir AS (
+    owner_id uuid,
+    run_id   uuid,
+    queue_id int,
+    due_at   timestamptz,
+    priority int,
+    seq      int,
+    is_next  boolean,
+    joins    boolean
 );

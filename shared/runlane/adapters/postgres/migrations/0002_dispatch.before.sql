@@ -1,6 +1,7 @@
 -- Choosing who gets the next slot and wakeup. Every caller holds the queue's shared advisory lock (enter_queue_v1).
--- Lock order of every transaction, queue by queue in id order: rows of timer and inbox; queue row (only with total_limit);
--- partitions by id; dispatch and lease rows by run id; tenants by id; then others with SKIP LOCKED only. Counters never wait.
+-- Lock order of every transaction: singleton keys in order (0011_singleton); then queue by queue in id order: rows of timer and inbox;
+-- queue row (only with total_limit); partitions by id; dispatch and lease rows by run id; tenants by id; then others with SKIP LOCKED
+-- only. Counters never wait.
 
 -- No statistics may turn a loop round, since hash and merge joins are off (0008) and a loop that is turned round is quadratic. So a row
 -- is looked up by LATERAL (... OFFSET 0) or a subquery, which is planned apart, after what it refers to. What is written is found by

@@ -30,6 +30,7 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Own the key for the new run, or name the active run that does. Waits for another transaction that is taking the same key.
 CREATE FUNCTION {schema}.take_singleton_key_v1(p_task text, p_key text, p_run_id uuid) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE v_owner uuid;
@@ -42,7 +43,7 @@ BEGIN
         END IF;
         INSERT INTO {schema}.singleton_key (task, key, run_id) VALUES (p_task, p_key, p_run_id) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
-        PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = p_task AND k.key = p_key FOR UPDATE;
+        -- Not locked first: this transaction may be a caller's own, and must not keep an active run from ending.
         UPDATE {schema}.singleton_key k SET run_id = p_run_id
         WHERE k.task = p_task AND k.key = p_key AND EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id OFFSET 0);
         EXIT WHEN FOUND;
@@ -59,16 +60,20 @@ LANGUAGE sql STABLE AS $$
         (SELECT status FROM {schema}.dispatch WHERE run_id = p_run_id),
         (SELECT status FROM {schema}.waiting WHERE run_id = p_run_id),
         (SELECT CASE WHEN status = 'queued' AND due_at > clock_timestamp() THEN 'scheduled' ELSE status END FROM {schema}.timer WHERE run_id = p_run_id),
+        (SELECT CASE WHEN due_at > clock_timestamp() THEN 'scheduled' ELSE 'queued' END FROM {schema}.successor WHERE run_id = p_run_id),
         (SELECT 'queued' FROM {schema}.inbox WHERE run_id = p_run_id))
 $$;
 
--- Record runs. Due ones of an eager trigger are placed by the caller; the others wait in inbox or timer. Locks: keys in order.
--- Answers one 'run' effect per item, in order; detail with a duplicate; verdict is the trigger's outcome.
+-- Record runs. Due ones of an eager trigger are placed by the caller; the others wait in inbox, timer or successor. Locks: keys in
+-- order. Answers one 'run' effect per item, in order; verdict is the trigger's outcome, detail is NULL for a new run that is on its
+-- way; and a 'stop' effect for each active run that a new one replaces, to be stopped by the caller.
 CREATE FUNCTION {schema}.record_runs_v1(p_runs json, p_eager boolean, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
     v_count int := json_array_length(p_runs); v_ids uuid[]; v_verdicts text[]; v_matches boolean[]; v_missing text;
-    v_item record; v_owner record; v_active uuid;
+    v_item record; v_owner record; v_active uuid; v_seat record; v_task text; v_key text; v_first int; v_held int; v_stops uuid[];
+    -- By ord: NULL, a new run that nothing holds; 'latest' or 'cancel', a successor; 'superseded', by the run in v_heirs.
+    v_fates text[]; v_heirs uuid[];
 BEGIN
     SELECT array_agg({schema}.new_run_id_v1(p_now, g) ORDER BY g), array_agg('created'::text), array_agg(NULL::json)
     INTO v_ids, v_verdicts, v_matches FROM generate_series(1, v_count) g;
@@ -90,23 +95,56 @@ BEGIN
         END IF;
     END LOOP;
     FOR v_item IN
-        SELECT * FROM json_to_recordset(p_runs) AS i(ord int, task text, idempotency_key text, singleton_key text)
+        SELECT i.*, coalesce(i.singleton_mode, 'return') AS mode
+        FROM json_to_recordset(p_runs) AS i(ord int, task text, idempotency_key text, singleton_key text, singleton_mode text)
         WHERE singleton_key IS NOT NULL ORDER BY task, singleton_key, ord
     LOOP
-        IF v_verdicts[v_item.ord] = 'created' THEN
-            v_active := {schema}.take_singleton_key_v1(v_item.task, v_item.singleton_key, v_ids[v_item.ord]);
-            IF v_active IS NOT NULL THEN
-                DELETE FROM {schema}.idempotency_key
-                WHERE task = v_item.task AND key = v_item.idempotency_key AND run_id = v_ids[v_item.ord];
-                -- Later items of this batch may have found the key taken by this run, which there will not be.
-                v_ids := array_replace(v_ids, v_ids[v_item.ord], v_active);
-                v_verdicts[v_item.ord] := 'singleton_active';
+        CONTINUE WHEN v_verdicts[v_item.ord] <> 'created';
+        -- v_first: the item of this call that owns the key; v_held: the one that is its successor.
+        IF (v_item.task, v_item.singleton_key) IS DISTINCT FROM (v_task, v_key) THEN
+            v_task := v_item.task;
+            v_key := v_item.singleton_key;
+            v_first := NULL;
+            v_held := NULL;
+        END IF;
+        SELECT * INTO v_seat FROM {schema}.seat_run_v1(v_item.task, v_item.singleton_key, v_ids[v_item.ord], v_item.mode, p_eager, p_now);
+        IF v_seat.owner IS NULL THEN
+            v_first := v_item.ord;
+        ELSIF v_item.mode = 'return' THEN
+            v_active := v_seat.owner;
+            DELETE FROM {schema}.idempotency_key
+            WHERE task = v_item.task AND key = v_item.idempotency_key AND run_id = v_ids[v_item.ord];
+            -- Later items of this batch may have found the key taken by this run, which there will not be.
+            v_ids := array_replace(v_ids, v_ids[v_item.ord], v_active);
+            v_verdicts[v_item.ord] := 'singleton_active';
+        ELSE
+            IF v_fates IS NULL THEN
+                v_fates := array_fill(NULL::text, ARRAY[v_count]);
+                v_heirs := array_fill(NULL::uuid, ARRAY[v_count]);
+            END IF;
+            IF v_held IS NOT NULL THEN
+                v_fates[v_held] := 'superseded';
+                v_heirs[v_held] := v_ids[v_item.ord];
+            END IF;
+            v_held := v_item.ord;
+            v_fates[v_held] := v_item.mode;
+            IF v_item.mode = 'cancel' AND v_first IS NOT NULL THEN
+                -- Not on its way yet.
+                UPDATE {schema}.singleton_key k SET run_id = v_ids[v_item.ord]
+                WHERE k.task = v_item.task AND k.key = v_item.singleton_key;
+                v_fates[v_first] := 'superseded';
+                v_heirs[v_first] := v_ids[v_item.ord];
+                v_first := v_item.ord;
+                v_fates[v_first] := NULL;
+                v_held := NULL;
+            ELSIF v_seat.stops THEN
+                v_stops := v_stops || v_seat.owner;
             END IF;
         END IF;
     END LOOP;
     RETURN QUERY
     WITH item AS MATERIALIZED (
-        SELECT i.*, v_ids[i.ord] AS run_id, q.queue_id, q.name AS queue_name,
+        SELECT i.*, v_ids[i.ord] AS run_id, v_fates[i.ord] AS fate, q.queue_id, q.name AS queue_name,
                CASE WHEN i.run_at > p_now THEN i.run_at WHEN i.delay > interval '0' THEN p_now + i.delay ELSE p_now END AS due_at
         FROM json_to_recordset(p_runs) AS i(
             ord int, task text, queue text, payload json, tenant text, concurrency_key text, priority int, delay interval, run_at timestamptz,
@@ -117,7 +155,7 @@ BEGIN
     made AS (
         INSERT INTO {schema}.run (run_id, queue_id, task, tenant, concurrency_key, priority, max_attempts, created_at, run_at, payload,
                               idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta, source, source_run_id)
-        SELECT run_id, queue_id, task, tenant, concurrency_key, coalesce(priority, 0), coalesce(max_attempts, 3), p_now, due_at, payload,
+        SELECT run_id, queue_id, task, tenant, concurrency_key, coalesce(priority, 0), coalesce(max_attempts, 3), p_now, due_at, coalesce(payload, 'null'),
                idempotency_key, singleton_key, start_timeout, finish_timeout, actor, trace, meta, source, source_run_id FROM item),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, actor, data)
@@ -128,20 +166,22 @@ BEGIN
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
         SELECT run_id, queue_id, due_at, coalesce(priority, 0), 'queued', 0, 0, 1,
                CASE WHEN p_eager AND due_at <= p_now + interval '15 minutes' THEN p_now END
-        FROM item WHERE due_at > p_now),
+        FROM item WHERE due_at > p_now AND fate IS NULL),
     recorded AS (
-        INSERT INTO {schema}.inbox (run_id, queue_id) SELECT run_id, queue_id FROM item WHERE due_at <= p_now AND NOT p_eager),
+        INSERT INTO {schema}.inbox (run_id, queue_id) SELECT run_id, queue_id FROM item WHERE due_at <= p_now AND NOT p_eager AND fate IS NULL),
     limits AS (
         INSERT INTO {schema}.deadline (at, run_id, kind)
         SELECT due_at + start_timeout, run_id, 'start' FROM item WHERE start_timeout IS NOT NULL
         UNION ALL SELECT due_at + finish_timeout, run_id, 'finish' FROM item WHERE finish_timeout IS NOT NULL),
     counted AS (
         INSERT INTO {schema}.queue_counter_delta (queue_id, scheduled)
-        SELECT queue_id, count(*) FROM item WHERE due_at > p_now AND NOT p_eager GROUP BY queue_id),
+        SELECT queue_id, count(*) FROM item WHERE due_at > p_now AND NOT p_eager AND fate IS NULL GROUP BY queue_id),
     kept AS (
         SELECT g AS ord, v_ids[g] AS run_id FROM generate_series(1, v_count) g WHERE v_verdicts[g] <> 'created')
     SELECT 'run', item.ord, item.run_id, 'created', item.queue_name, item.tenant, item.concurrency_key, item.due_at,
-           item.due_at - p_now, NULL::json
+           item.due_at - p_now,
+           CASE WHEN fate IS NOT NULL THEN json_build_object('matches', NULL, 'status', CASE
+               WHEN fate = 'superseded' THEN 'cancelled' WHEN item.due_at > p_now THEN 'scheduled' ELSE 'queued' END) END
     FROM item
     UNION ALL
     SELECT 'run', kept.ord, kept.run_id, v_verdicts[kept.ord], q.name, NULL, NULL, coalesce(s.due_at, r.run_at, p_now), NULL,
@@ -150,6 +190,13 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.queue_id, x.run_at FROM {schema}.run x WHERE x.run_id = kept.run_id OFFSET 0) r ON true
     LEFT JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = r.queue_id OFFSET 0) q ON true
     LEFT JOIN LATERAL (SELECT x.due_at FROM {schema}.timer x WHERE x.run_id = kept.run_id OFFSET 0) s ON true;
+    IF v_fates IS NOT NULL THEN
+        PERFORM {schema}.hold_runs_v1(v_ids, v_fates, v_heirs, p_eager, p_now);
+        RETURN QUERY SELECT 'stop', 0, i, NULL::text, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+                     FROM (SELECT DISTINCT unnest(v_stops)) s(i)
+                     CROSS JOIN LATERAL (SELECT x.queue_id FROM {schema}.run x WHERE x.run_id = i OFFSET 0) r
+                     CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = r.queue_id OFFSET 0) q;
+    END IF;
 END $$;
 
 -- Eager placing of due runs of one queue. Where nothing waits and no limit applies the dispatch rows are made at once and no
@@ -193,19 +240,21 @@ DECLARE
     v_priorities int[] := ARRAY(SELECT coalesce(i.priority, 0) FROM json_to_recordset(p_runs) AS i(ord int, priority int) ORDER BY i.ord);
 BEGIN
     SELECT array_agg(e ORDER BY e.ord) INTO v_recorded FROM {schema}.record_runs_v1(p_runs, p_eager, v_now) e;
-    RETURN QUERY SELECT (e).* FROM unnest(v_recorded) e;
+    RETURN QUERY SELECT (e).* FROM unnest(v_recorded) e WHERE e.kind = 'run';
     IF NOT p_eager THEN
         RETURN;
     END IF;
     FOR lot IN
         SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS ids,
                array_agg(v_priorities[e.ord] ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,
-               count(*) FILTER (WHERE e.due_at > v_now) AS later
+               count(*) FILTER (WHERE e.due_at > v_now) AS later, array_agg(e.run_id ORDER BY e.run_id) FILTER (WHERE e.kind = 'stop') AS stops
         FROM unnest(v_recorded) e
         CROSS JOIN LATERAL (SELECT x.queue_id FROM {schema}.queue x WHERE x.name = e.queue OFFSET 0) q
-        WHERE e.verdict = 'created' GROUP BY q.queue_id ORDER BY q.queue_id
+        WHERE e.verdict = 'created' AND e.detail IS NULL OR e.kind = 'stop' GROUP BY q.queue_id ORDER BY q.queue_id
     LOOP
-        IF lot.ids IS NOT NULL THEN
+        IF lot.stops IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM {schema}.replace_runs_v1(lot.queue_id, lot.stops, lot.ids, lot.priorities, v_now);
+        ELSIF lot.ids IS NOT NULL THEN
             RETURN QUERY SELECT * FROM {schema}.place_runs_v1(lot.queue_id, lot.ids, lot.priorities, v_now);
         END IF;
         IF lot.later > 0 THEN

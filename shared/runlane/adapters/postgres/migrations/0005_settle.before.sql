@@ -113,16 +113,22 @@ BEGIN
     RETURN v_again;
 END $$;
 
--- Settle what belongs to one queue; the effects begin with the settled runs.
-CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[]) RETURNS SETOF {schema}.effect
+-- Settle what belongs to one queue; the effects begin with the settled runs. p_owners: those that own a singleton key, which is locked;
+-- NULL: none does.
+CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_owners uuid[]) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
     v_runs {schema}.motion[]; v_again {schema}.motion[]; v_touched bigint[];
     v_settled {schema}.settled[]; v_goes_on boolean; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
+    v_heirs {schema}.heir[]; v_ended uuid[];
 BEGIN
     IF EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
         v_runs := {schema}.take_recorded_v1(p_queue_id, 100);
+    END IF;
+    IF p_owners IS NOT NULL THEN
+        v_heirs := {schema}.heirs_v1(p_owners, p_queue_id);
+        v_runs := v_runs || {schema}.joining_v1(v_heirs);
     END IF;
     IF v_runs IS NOT NULL THEN
         v_runs := {schema}.resolve_partitions_v1(p_queue_id, v_runs);
@@ -163,6 +169,11 @@ BEGIN
                 v_runs := coalesce(v_runs, '{}') || v_again;
             END IF;
         END IF;
+    END IF;
+    IF p_owners IS NOT NULL THEN
+        v_ended := ARRAY(SELECT m.run_id FROM unnest(v_settled) m WHERE m.ends);
+        RETURN QUERY SELECT * FROM {schema}.succeed_v1(v_ended, v_heirs, v_now);
+        v_runs := {schema}.without_held_v1(v_runs, v_ended, v_heirs);
     END IF;
     IF v_count < cardinality(p_ids) THEN
         RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements,
@@ -221,17 +232,23 @@ END $$;
 -- p_ids are the runs of the settlements, sorted. Nearly always they are all of one queue, and then its statements do the rest.
 CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[]) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_low int; v_high int; v_lot record; v_matched uuid[] := '{}';
+DECLARE v_low int; v_high int; v_lot record; v_matched uuid[] := '{}'; v_owners uuid[];
 BEGIN
+    -- Keys come before any queue. A run under a lease owns its key or has none, so nothing is missed by looking first.
+    PERFORM 1 FROM {schema}.singleton_key WHERE run_id = ANY (p_ids) LIMIT 1;
+    IF FOUND THEN
+        v_owners := {schema}.lock_singletons_v1(p_ids);
+    END IF;
     SELECT min(queue_id), max(queue_id) INTO v_low, v_high FROM {schema}.lease WHERE run_id = ANY (p_ids);
     IF v_low = v_high THEN
-        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids);
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids, v_owners);
         RETURN;
     END IF;
     FOR v_lot IN
         SELECT queue_id, array_agg(run_id) AS ids FROM {schema}.lease WHERE run_id = ANY (p_ids) GROUP BY 1 ORDER BY 1
     LOOP
-        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids);
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids,
+            (SELECT array_agg(o) FROM unnest(v_owners) o WHERE o = ANY (v_lot.ids)));
         v_matched := v_matched || v_lot.ids;
     END LOOP;
     IF cardinality(v_matched) < cardinality(p_ids) THEN
@@ -248,6 +265,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_kind text := p_settlement->>'kind'; v_token uuid := p_settlement->>'token';
     l {schema}.lease; q {schema}.queue; p {schema}.partition; w {schema}.waiting; r record; v_now timestamptz;
+    v_key {schema}.singleton_key;
     v_shard int := pg_backend_pid() % 32; v_settled {schema}.claim; v_next {schema}.claim; v_new_token uuid := gen_random_uuid(); v_told json;
 BEGIN
     IF v_kind NOT IN ('succeeded', 'failed') THEN
@@ -259,6 +277,12 @@ BEGIN
     SELECT * INTO l FROM {schema}.lease WHERE run_id = v_id AND token = v_token;
     IF l.partition_id IS NULL THEN
         RETURN NULL;
+    END IF;
+    -- A key comes before the queue in the lock order. One that has a successor goes the general way.
+    SELECT * INTO v_key FROM {schema}.singleton_key WHERE run_id = v_id FOR UPDATE;
+    IF FOUND THEN
+        PERFORM 1 FROM {schema}.successor h WHERE h.task = v_key.task AND h.key = v_key.key LIMIT 1;
+        IF FOUND THEN RETURN NULL; END IF;
     END IF;
     PERFORM pg_advisory_xact_lock_shared(1919317612, l.queue_id);
     SELECT * INTO q FROM {schema}.queue WHERE queue_id = l.queue_id;
@@ -290,6 +314,9 @@ BEGIN
     INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result, failure)
     VALUES (v_id, v_kind, l.attempt, l.failures + CASE v_kind WHEN 'failed' THEN 1 ELSE 0 END, l.seq + 1, v_now, l.due_at,
             p_settlement->'result', p_settlement->'failure');
+    IF v_key.run_id IS NOT NULL THEN
+        DELETE FROM {schema}.singleton_key WHERE run_id = v_id;
+    END IF;
     v_told := CASE v_kind WHEN 'failed' THEN json_strip_nulls(json_build_object(
         'reason', p_settlement->'reason', 'failure', p_settlement->'failure')) END;
     v_settled.kind := 'settled'; v_settled.run_id := v_id; v_settled.queue := q.name; v_settled.verdict := v_kind;

@@ -1,6 +1,7 @@
 -- Control by people: cancel, pause, resume, weights, policies.
 
--- Take a run out of timer or inbox. Before any partition is locked: whoever fires a timer or folds waits for the partition next.
+-- Take a run out of successor, timer or inbox. Before any partition is locked: whoever fires a timer or folds waits for the partition
+-- next. In the order in which a run moves, so that none is missed.
 CREATE FUNCTION {schema}.take_sleeping_v1(p_run_id uuid, p_unstarted boolean, p_wait boolean, OUT run {schema}.motion, OUT origin text)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -9,6 +10,12 @@ BEGIN
         IF NOT FOUND THEN
             RETURN;
         END IF;
+    END IF;
+    DELETE FROM {schema}.successor s WHERE s.run_id = p_run_id
+    RETURNING s.run_id, NULL::bigint, s.due_at, s.priority, 'queued', 0, 0, s.seq, 0 INTO run;
+    IF FOUND THEN
+        origin := 'successor';
+        RETURN;
     END IF;
     DELETE FROM {schema}.timer t WHERE t.run_id = p_run_id AND (t.attempt = 0 OR NOT p_unstarted)
     RETURNING t.run_id, NULL::bigint, t.due_at, t.priority, t.status, t.attempt, t.failures, t.seq, 0 INTO run;
@@ -102,11 +109,15 @@ BEGIN
     RETURN p_origin = 'dispatch';
 END $$;
 
--- Stop runs of one queue, each by 'cancel', or 'start' / 'finish' for a time-out. Waiting ones end at once; leased ones are asked to
--- stop (unless it is only the start time-out). Answers a 'cancelled' effect for each with its status then, and wakeups.
-CREATE FUNCTION {schema}.stop_runs_v1(p_queue_id int, p_ids uuid[], p_kinds text[], p_actor text, p_reason text) RETURNS SETOF {schema}.effect
+-- Stop runs of one queue, each by 'cancel', 'start' / 'finish' for a time-out, or 'replace' by its successor. Waiting ones end at once;
+-- leased ones are asked to stop (unless it is only the start time-out). Answers a 'cancelled' effect for each with its status then, and
+-- wakeups. p_runs: new ones of the queue, to be put in order with what becomes free. A caller that stops runs of several queues has
+-- locked their singleton keys (lock_singletons_v1) before the first.
+CREATE FUNCTION {schema}.stop_runs_v1(
+    p_queue_id int, p_ids uuid[], p_kinds text[], p_actor text, p_reason text, p_runs {schema}.motion[] DEFAULT NULL) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_owners uuid[] := {schema}.lock_singletons_v1(p_ids); v_heirs {schema}.heir[]; v_ended uuid[] := '{}';
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_now timestamptz; v_place int; v_found record; v_data json;
     v_runs {schema}.motion[]; v_origins text[]; v_awake boolean := false; v_freed boolean := false; v_touched bigint[] := '{}';
 BEGIN
@@ -116,8 +127,15 @@ BEGIN
         v_origins[v_place] := v_found.origin;
         v_awake := v_awake OR v_found.origin IS NULL;
     END LOOP;
-    IF v_awake THEN
-        PERFORM {schema}.lock_partitions_v1(ARRAY(
+    IF v_owners IS NOT NULL THEN
+        v_heirs := {schema}.heirs_v1(v_owners, p_queue_id);
+        p_runs := p_runs || {schema}.joining_v1(v_heirs);
+    END IF;
+    IF p_runs IS NOT NULL THEN
+        p_runs := {schema}.resolve_partitions_v1(p_queue_id, p_runs);
+    END IF;
+    IF v_awake OR p_runs IS NOT NULL THEN
+        PERFORM {schema}.lock_partitions_v1(ARRAY(SELECT m.partition_id FROM unnest(p_runs) m) || ARRAY(
             SELECT p.partition_id FROM unnest(p_ids, v_origins) i(id, origin)
             CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = i.id OFFSET 0) r
             CROSS JOIN LATERAL (
@@ -127,8 +145,11 @@ BEGIN
     END IF;
     v_now := clock_timestamp();
     FOR v_place IN 1..cardinality(p_ids) LOOP
-        v_data := json_strip_nulls(json_build_object('reason', coalesce(p_reason,
-            CASE WHEN p_kinds[v_place] <> 'cancel' THEN p_kinds[v_place] || '_timeout' END)));
+        v_data := json_strip_nulls(json_build_object(
+            'reason', coalesce(p_reason, CASE p_kinds[v_place] WHEN 'replace' THEN 'superseded' WHEN 'cancel' THEN NULL
+                                         ELSE p_kinds[v_place] || '_timeout' END),
+            'by', CASE p_kinds[v_place] WHEN 'replace' THEN
+                (SELECT h.run_id FROM unnest(v_heirs) h WHERE h.owner_id = p_ids[v_place] AND h.is_next) END));
         IF v_origins[v_place] IS NULL THEN
             SELECT * INTO v_found FROM {schema}.take_or_ask_v1(p_ids[v_place], p_kinds[v_place], p_actor, v_data, v_now);
         ELSE
@@ -137,13 +158,22 @@ BEGIN
         IF v_found.origin IS NOT NULL THEN
             v_freed := {schema}.end_cancelled_v1(q, v_found.run, v_found.origin, p_actor, v_data, v_now) OR v_freed;
             v_touched := v_touched || (v_found.run).partition_id;
+            v_ended := v_ended || p_ids[v_place];
             v_found.verdict := 'cancelled';
         END IF;
         IF v_found.verdict IS NOT NULL THEN
             RETURN NEXT ('cancelled', 0, p_ids[v_place], v_found.verdict, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
         END IF;
     END LOOP;
-    IF v_freed THEN
+    IF v_owners IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM {schema}.succeed_v1(v_ended, v_heirs, v_now);
+        p_runs := {schema}.without_held_v1(p_runs, v_ended, v_heirs);
+    END IF;
+    IF p_runs IS NOT NULL THEN
+        PERFORM {schema}.enqueue_runs_v1(p_queue_id, p_runs);
+        v_touched := v_touched || ARRAY(SELECT DISTINCT m.partition_id FROM unnest(p_runs) m);
+    END IF;
+    IF v_freed OR p_runs IS NOT NULL THEN
         q := {schema}.enter_queue_v1(p_queue_id);
         RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
     END IF;
@@ -171,6 +201,7 @@ BEGIN
     SELECT array_agg(run_id), array_agg(kind) INTO v_ids, v_kinds FROM passed;
     RETURN QUERY SELECT 'counted', 0, i, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
                  FROM unnest(v_ids) i;
+    PERFORM {schema}.lock_singletons_v1(v_ids);
     FOR v_lot IN
         SELECT r.queue_id, array_agg(i.id ORDER BY i.id, i.kind) AS ids, array_agg(i.kind ORDER BY i.id, i.kind) AS kinds
         FROM unnest(v_ids, v_kinds) i(id, kind)
@@ -349,7 +380,7 @@ END $$;
 CREATE FUNCTION {schema}.trigger_fault_v1(p_task text, p_payload json, p_queue text, p_options json) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE v_option record; v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
-    'idempotency_ttl', 'singleton_key', 'max_attempts', 'start_timeout', 'finish_timeout', 'actor', 'trace', 'meta'];
+    'idempotency_ttl', 'singleton_key', 'singleton_mode', 'max_attempts', 'start_timeout', 'finish_timeout', 'actor', 'trace', 'meta'];
 BEGIN
     IF p_task IS NULL OR p_task !~ '^[^:]{1,255}$' THEN
         RETURN 'task: give a name of 1 to 255 characters without ":"';
@@ -376,6 +407,12 @@ BEGIN
         ELSIF v_option.key = 'run_at' THEN
             IF v_option.text::timestamptz NOT BETWEEN '0002-01-01Z' AND '9998-12-31Z' THEN
                 RETURN 'run_at: give a time in the years 2 to 9998';
+            END IF;
+        ELSIF v_option.key = 'singleton_mode' THEN
+            IF v_option.text NOT IN ('return', 'cancel', 'latest') THEN
+                RETURN 'singleton_mode: give return, cancel or latest';
+            ELSIF p_options->>'singleton_key' IS NULL THEN
+                RETURN 'singleton_mode: give a singleton_key with it';
             END IF;
         ELSIF v_option.key = 'priority' THEN
             IF v_option.text::int NOT BETWEEN -600 AND 600 THEN
@@ -405,6 +442,7 @@ BEGIN
         'tenant', options->>'tenant', 'concurrency_key', options->>'concurrency_key', 'priority', options->>'priority',
         'delay', options->>'delay', 'run_at', options->>'run_at', 'idempotency_key', options->>'idempotency_key',
         'idempotency_ttl', coalesce(options->>'idempotency_ttl', '30 days'), 'singleton_key', options->>'singleton_key',
+        'singleton_mode', options->>'singleton_mode',
         'max_attempts', options->>'max_attempts', 'start_timeout', options->>'start_timeout',
         'finish_timeout', options->>'finish_timeout', 'actor', options->>'actor', 'trace', options->'trace', 'meta', options->'meta')),
         false, clock_timestamp()) e;

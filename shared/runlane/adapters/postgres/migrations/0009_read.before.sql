@@ -4,10 +4,11 @@ SELECT r.run_id, r.task, q.name AS queue, r.tenant, r.concurrency_key, r.created
        coalesce(o.status,
                 CASE WHEN l.cancel_requested_at IS NOT NULL THEN 'cancellation_requested' WHEN l.run_id IS NOT NULL THEN 'running' END,
                 d.status, w.status,
-                CASE WHEN t.status = 'queued' AND t.due_at > now() THEN 'scheduled' ELSE t.status END, 'queued') AS status,
+                CASE WHEN t.status = 'queued' AND t.due_at > now() THEN 'scheduled' ELSE t.status END,
+                CASE WHEN h.due_at > now() THEN 'scheduled' END, 'queued') AS status,
        coalesce(o.attempt, l.attempt, d.attempt, w.attempt, t.attempt, 0) AS attempt,
        coalesce(o.failures, l.failures, d.failures, w.failures, t.failures, 0) AS failures,
-       coalesce(o.due_at, l.due_at, d.due_at, w.due_at, t.due_at, r.run_at) AS due_at,
+       coalesce(o.due_at, l.due_at, d.due_at, w.due_at, t.due_at, h.due_at, r.run_at) AS due_at,
        o.ended_at, r.payload, o.result, o.failure, r.priority, r.idempotency_key, r.singleton_key, r.max_attempts,
        r.start_timeout, r.finish_timeout, r.actor, r.trace, r.meta, l.expires_at AS lease_expires_at, l.cancel_requested_at,
        coalesce(r.source, 'trigger') AS source, r.source_run_id
@@ -17,7 +18,8 @@ LEFT JOIN {schema}.outcome o ON o.run_id = r.run_id
 LEFT JOIN {schema}.lease l ON l.run_id = r.run_id
 LEFT JOIN {schema}.dispatch d ON d.run_id = r.run_id
 LEFT JOIN {schema}.waiting w ON w.run_id = r.run_id
-LEFT JOIN {schema}.timer t ON t.run_id = r.run_id;
+LEFT JOIN {schema}.timer t ON t.run_id = r.run_id
+LEFT JOIN {schema}.successor h ON h.run_id = r.run_id;
 
 -- The newest runs below a cursor that match, newest first. Statuses are looked up where they stand: ended runs in outcome, active
 -- ones in the small tables; without statuses the runs themselves are walked.
@@ -58,7 +60,7 @@ BEGIN
                 || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
         END IF;
         IF p_statuses && ARRAY['queued', 'scheduled', 'retrying', 'released'] THEN
-            FOREACH v_part IN ARRAY ARRAY['dispatch', 'waiting', 'timer'] LOOP
+            FOREACH v_part IN ARRAY ARRAY['dispatch', 'waiting', 'timer', 'successor'] LOOP
                 v_sources := v_sources || (format('SELECT r.run_id FROM {schema}.%I x JOIN {schema}.run r ON r.run_id = x.run_id '
                     'WHERE x.run_id >= $6 AND x.run_id < $7 AND CASE WHEN x.status = ''queued'' AND x.due_at > now() THEN ''scheduled'' '
                     'ELSE x.status END = ANY ($1)', v_part) || v_where || ' ORDER BY x.run_id DESC LIMIT $8');

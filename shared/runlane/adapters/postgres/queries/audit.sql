@@ -3,6 +3,7 @@
 -- a live system and answers at most `limit` pairs of a subject and what is wrong with it.
 WITH place AS (
     SELECT run_id, 'inbox' AS name FROM {schema}.inbox
+    UNION ALL SELECT run_id, 'successor' FROM {schema}.successor
     UNION ALL SELECT run_id, 'waiting' FROM {schema}.waiting
     UNION ALL SELECT run_id, 'timer' FROM {schema}.timer
     UNION ALL SELECT run_id, 'dispatch' FROM {schema}.dispatch
@@ -21,6 +22,7 @@ LIMIT %(limit)s;
 -- Histories that are not numbered 1, 2, 3, … up to where their run stands.
 WITH place AS (
     SELECT run_id, 1 AS seq FROM {schema}.inbox
+    UNION ALL SELECT run_id, seq FROM {schema}.successor
     UNION ALL SELECT run_id, seq FROM {schema}.waiting
     UNION ALL SELECT run_id, seq FROM {schema}.timer
     UNION ALL SELECT run_id, seq FROM {schema}.dispatch
@@ -50,6 +52,19 @@ FROM (SELECT run_id, type, actor, lag(type) OVER history AS before, lag(actor) O
       WHERE type IN ('run.claimed', 'run.succeeded', 'run.failed', 'run.cancelled', 'run.retry_scheduled', 'run.released', 'run.rescheduled')
       WINDOW history AS (PARTITION BY run_id ORDER BY seq)) x
 WHERE type = 'run.claimed' AND before = 'run.claimed'
+LIMIT %(limit)s;
+
+-- name: audit_singletons
+-- Active runs with a singleton key that neither own it nor succeed the run that does, and keys whose owner has ended.
+SELECT 'run ' || r.run_id, format('has the singleton key %%L, which %%s', r.singleton_key,
+       CASE WHEN h.run_id IS NOT NULL THEN 'nobody owns before it' ELSE coalesce('run ' || k.run_id || ' owns', 'nobody owns') END)
+FROM {schema}.run r LEFT JOIN {schema}.outcome o ON o.run_id = r.run_id LEFT JOIN {schema}.successor h ON h.run_id = r.run_id
+LEFT JOIN {schema}.singleton_key k ON k.task = r.task AND k.key = r.singleton_key
+WHERE r.singleton_key IS NOT NULL AND o.run_id IS NULL
+  AND CASE WHEN h.run_id IS NULL THEN k.run_id IS DISTINCT FROM r.run_id ELSE NOT h.recorded AND k.run_id IS NULL END
+UNION ALL
+SELECT 'run ' || o.run_id, format('has ended %%s and still owns the singleton key %%L', o.status, k.key)
+FROM {schema}.singleton_key k JOIN {schema}.outcome o ON o.run_id = k.run_id
 LIMIT %(limit)s;
 
 -- name: audit_attempts

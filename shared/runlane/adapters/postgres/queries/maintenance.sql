@@ -2,6 +2,10 @@
 -- Make due timers ready, and hint at those due within the look-ahead.
 SELECT * FROM {schema}.due_timers_v1(%(look_ahead)s, %(limit)s);
 
+-- name: fold_successors
+-- Do what joined transactions left to do for singleton keys.
+SELECT * FROM {schema}.fold_successors_v1(%(limit)s);
+
 -- name: fold_recorded
 -- Bring what joined transactions recorded into order.
 SELECT * FROM {schema}.fold_recorded_v1(%(limit)s);

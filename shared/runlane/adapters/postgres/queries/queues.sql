@@ -21,7 +21,7 @@ SELECT {schema}.set_weight_v1(%(queue)s, %(tenant)s, %(weight)s);
 
 -- name: stats
 -- Counters of queues, from counter shards and partition rows; no run is read.
-SELECT q.name, c.waiting, c.scheduled + coalesce(d.scheduled, 0), c.waiting + coalesce(i.recorded, 0), c.dispatched, c.running,
+SELECT q.name, c.waiting + h.held, c.scheduled + coalesce(d.scheduled, 0), c.waiting + coalesce(i.recorded, 0), c.dispatched, c.running,
        clock_timestamp() - p.oldest, coalesce(p.partitions, 0), coalesce(p.blocked, 0), coalesce(p.paused, 0), coalesce(p.ready, 0),
        q.total_limit IS NOT NULL AND q.occupied >= q.total_limit, q.paused_at IS NOT NULL, coalesce(i.recorded, 0)
 FROM {schema}.queue q
@@ -29,6 +29,7 @@ JOIN LATERAL (SELECT sum(waiting)::bigint AS waiting, sum(scheduled)::bigint AS 
                      sum(running)::bigint AS running FROM {schema}.queue_counter WHERE queue_id = q.queue_id) c ON true
 LEFT JOIN LATERAL (SELECT sum(scheduled)::bigint AS scheduled FROM {schema}.queue_counter_delta WHERE queue_id = q.queue_id) d ON true
 LEFT JOIN LATERAL (SELECT count(*) AS recorded FROM {schema}.inbox WHERE queue_id = q.queue_id) i ON true
+JOIN LATERAL (SELECT count(*) AS held FROM {schema}.successor WHERE queue_id = q.queue_id) h ON true
 LEFT JOIN LATERAL (SELECT count(*) AS partitions, count(*) FILTER (WHERE state = 'b') AS blocked, count(*) FILTER (WHERE state = 'p') AS paused,
                           count(*) FILTER (WHERE state = 'r') AS ready,
                           min(head) FILTER (WHERE waiting > 0 AND head > '-infinity') AS oldest

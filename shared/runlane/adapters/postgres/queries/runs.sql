@@ -5,6 +5,14 @@ SELECT run_id::text, task, queue, status, tenant, concurrency_key, attempt, fail
        cancel_requested_at, source, source_run_id::text
 FROM {schema}.run_state WHERE run_id = %(run_id)s::uuid;
 
+-- name: find_owner
+-- Who owns a key.
+SELECT s.run_id::text, task, queue, status, tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at, payload, result, failure,
+       priority, idempotency_key, singleton_key, max_attempts, start_timeout, finish_timeout, actor, trace, meta, lease_expires_at,
+       cancel_requested_at
+FROM {schema}.find_owner_v1(%(task)s, %(singleton_key)s, %(idempotency_key)s, %(retained)s) i(run_id)
+CROSS JOIN LATERAL (SELECT * FROM {schema}.run_state s WHERE s.run_id = i.run_id) s;
+
 -- name: list_runs
 -- One page of runs, newest first.
 SELECT s.run_id::text, s.task, s.queue, s.status, s.tenant, s.concurrency_key, s.attempt, s.failures, s.created_at, s.due_at, s.ended_at,

@@ -6,9 +6,9 @@ SELECT * FROM {schema}.trigger_runs_v1(%(runs)s::json, %(eager)s);
 -- Record runs in the caller's transaction: inserts of own rows only.
 SELECT * FROM {schema}.record_runs_v1(%(runs)s::json, false, clock_timestamp());
 
--- name: dispatch_queue
+-- name: dispatch_recorded
 -- Fold what was recorded on a queue and give out its free capacity.
-SELECT * FROM {schema}.dispatch_queue_v1(%(queue)s, %(limit)s);
+SELECT * FROM {schema}.dispatch_recorded_v1(%(queue)s, %(limit)s);
 
 -- name: mark_published
 -- Write what became of wakeups at the transport.
