@@ -39,8 +39,11 @@ def _cancel_released(lane: Lane, run_id: RunId) -> End:
 
 def _passes(kind: str) -> Prepare:
     def prepare(lane: Lane, run_id: RunId) -> End:
-        _age_deadline(lane, run_id, kind)
-        return lambda storage: storage.maintenance.expire_deadlines(limit=10).wakeups
+        def end(storage: PostgresStorage) -> tuple[Wakeup, ...]:
+            _age_deadline(lane, run_id, kind)
+            return storage.maintenance.expire_deadlines(limit=10).wakeups
+
+        return end
 
     return prepare
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -90,7 +91,7 @@ def claim_anything(dsn: str, *, backwards: bool = False) -> Move:
 
 def cancel_anything(dsn: str) -> Move:
     def move(storage: PostgresStorage, rng: random.Random) -> None:
-        for run_id in rng.sample(found := standing(dsn, "dispatch", "waiting", "timer", "lease", "inbox"), min(3, len(found))):
+        for run_id in rng.sample(found := standing(dsn, "dispatch", "waiting", "timer", "lease", "inbox", "successor"), min(3, len(found))):
             storage.runs.cancel_run(run_id, actor=None, reason=None)
 
     return move
@@ -183,6 +184,24 @@ def test_folding_against_settling_and_joined_callers(dsn: str, lane: Lane, shape
             storage.triggers.record_runs(connection, runs_of(rng, shape, delay=timedelta(hours=1))[::-1])
 
     contend(dsn, join, join, maintain, maintain, drain, cancel_anything(dsn))
+
+
+def test_keys_taken_in_opposite_order_against_everything_that_ends_runs(dsn: str, lane: Lane, shape: str) -> None:
+    def keyed(rng: random.Random, *, backwards: bool) -> list[NewRun]:
+        modes = ["latest", "cancel", "latest", "return"]
+        found = [replace(run, singleton_key=f"s{place % 10}", singleton_mode=rng.choice(modes), start_timeout=timedelta(milliseconds=1))
+                 for place, run in enumerate(runs_of(rng, shape))]  # fmt: skip
+        return found[::-1] if backwards else found
+
+    def succeed(backwards: bool) -> Move:
+        return lambda storage, rng: storage.triggers.trigger_runs(keyed(rng, backwards=backwards), eager=True)
+
+    def join(storage: PostgresStorage, rng: random.Random) -> None:
+        with psycopg.connect(dsn) as connection:
+            storage.triggers.record_runs(connection, keyed(rng, backwards=rng.random() < 0.5))
+        storage.triggers.dispatch(["a", "b"])
+
+    contend(dsn, succeed(False), succeed(True), join, drain, cancel_anything(dsn), claim_anything(dsn), maintain, rounds=15)
 
 
 def test_more_writers_than_counter_shards_do_not_wait_for_each_other_in_a_circle(lane: Lane, dsn: str) -> None:

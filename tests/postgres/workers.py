@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import queue as queues
 import random
@@ -62,6 +63,19 @@ def _contend_for(storage: PostgresStorage, queue: str, keys: int, claims: int, r
 def _end(claim: ClaimedRun, rng: random.Random) -> Any:
     kind = rng.choices([OutcomeKind.SUCCEEDED, OutcomeKind.RETRY, OutcomeKind.RELEASED, OutcomeKind.HANDED_BACK], [12, 2, 2, 1])[0]
     return settlement(claim, kind, delay=None if kind is OutcomeKind.SUCCEEDED else timedelta(0))
+
+
+def trigger_in_turn(barrier: Any, dsn: str, keys: Sequence[str], turns: int, seed: int) -> None:
+    """Trigger each singleton key so many times, in an order of this process's own; payloads number its turns."""
+    rng = random.Random(seed)
+    with closing(PostgresStorage(dsn)) as storage:
+        storage.queues.read_policies()
+        barrier.wait(30)
+        for turn in range(turns):
+            for key in rng.sample(keys, len(keys)):
+                payload = json.dumps({"process": seed, "turn": turn})
+                new = new_run("work", singleton_key=key, singleton_mode="latest", payload=payload)
+                assert not storage.triggers.trigger_runs([new], eager=True).wakeups
 
 
 class Traffic:

@@ -37,14 +37,15 @@ BEGIN
                  WHERE e.kind IN ('wakeup', 'starved') AND e.run_id IS DISTINCT FROM v_run.run_id;
 END $$;
 
--- Why a run that waits was not dispatched: a code and a sentence.
+-- Why a run that waits was not dispatched: a code and a sentence. One that waits for no slot is held behind the active run of its key.
 CREATE FUNCTION {schema}.no_capacity_v1(p_run_id uuid) RETURNS text
 LANGUAGE sql STABLE AS $$
+    SELECT coalesce((
     SELECT CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
                 THEN format('paused: queue %L, or this tenant or key of it, is paused', q.name)
                 ELSE format('queue_at_capacity: queue %L has no free slot for this run now', q.name) END
     FROM {schema}.waiting w JOIN {schema}.partition p ON p.partition_id = w.partition_id JOIN {schema}.queue q ON q.queue_id = w.queue_id
-    WHERE w.run_id = p_run_id
+    WHERE w.run_id = p_run_id), 'singleton_active: another run with this singleton key is active, and would have to end first')
 $$;
 
 -- What a retry or a rerun is made of.
@@ -123,6 +124,7 @@ LANGUAGE plpgsql AS $$
 DECLARE v_lot record;
 BEGIN
     PERFORM {schema}.counter_shard_v1();
+    PERFORM {schema}.lock_singletons_v1(p_ids);
     FOR v_lot IN
         SELECT r.queue_id, array_agg(r.run_id ORDER BY r.run_id) AS ids FROM {schema}.run r
         WHERE r.run_id = ANY (p_ids) AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = r.run_id) GROUP BY 1 ORDER BY 1
@@ -197,7 +199,7 @@ BEGIN
 END $$;
 
 -- Move a run that waits to another due time: to the future, giving back what it holds, or to now, where it is dispatched if there is
--- capacity. Locks: its time-outs, then as a cancellation. Answers a 'rescheduled' effect, or a 'refused' one with its status; none: no run.
+-- capacity. A successor keeps its place. Locks: its time-outs, then as a cancellation. Answers a 'rescheduled' effect, or a 'refused' one with its status; none: no run.
 CREATE FUNCTION {schema}.reschedule_run_v1(p_run_id uuid, p_run_at timestamptz, p_actor text) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -210,8 +212,14 @@ BEGIN
     END IF;
     PERFORM 1 FROM {schema}.deadline d WHERE d.run_id = p_run_id ORDER BY d.at, d.kind FOR UPDATE;
     v_shard := {schema}.counter_shard_v1();
+    PERFORM {schema}.lock_singletons_v1(ARRAY[p_run_id]);
     q := {schema}.enter_queue_v1(r.queue_id);
-    SELECT t.run, t.origin, NULL::text AS verdict INTO v_found FROM {schema}.take_sleeping_v1(p_run_id, false, true) t;
+    -- A successor stays where it is.
+    SELECT (s.run_id, NULL, s.due_at, s.priority, s.status, 0, 0, s.seq, 0)::{schema}.motion AS run, 'successor' AS origin, NULL::text AS verdict
+    INTO v_found FROM {schema}.successor s WHERE s.run_id = p_run_id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT t.run, t.origin, NULL::text AS verdict INTO v_found FROM {schema}.take_sleeping_v1(p_run_id, false, true) t;
+    END IF;
     v_now := clock_timestamp();
     IF v_found.origin IS NULL THEN
         PERFORM {schema}.lock_partitions_v1(ARRAY(
@@ -238,6 +246,10 @@ BEGIN
     END IF;
     RETURN NEXT ('rescheduled', 0, p_run_id, CASE WHEN m.status = 'queued' AND v_later THEN 'scheduled' ELSE m.status END, q.name, r.tenant,
                  r.concurrency_key, v_due, v_due - v_now, NULL)::{schema}.effect;
+    IF v_found.origin = 'successor' THEN
+        UPDATE {schema}.successor SET due_at = v_due, seq = m.seq + 1 WHERE run_id = p_run_id;
+        RETURN;
+    END IF;
     IF v_later THEN
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
         VALUES (p_run_id, q.queue_id, v_due, m.priority, m.status, m.attempt, m.failures, m.seq + 1,
