@@ -215,9 +215,10 @@ class Runlane:
     def run_now(self, task: AnyTask, payload: Any, **options: Unpack[RunNowOptions]) -> RunNowResult:
         """Record a run and make its first attempt here and now; what a retry or a release makes of it goes the usual way.
 
-        Options as of `trigger`, without times, `dispatch` and `connection`. Raises `ConflictError` `queue_at_capacity`, `throttled` or
-        `paused`, and nothing is recorded, if a run triggered now would have to wait. The attempt has `max_attempt_duration`, if that is
-        set; a handler that ignores it for two seconds is left to itself, and the run is still `running` in the answer.
+        Options as of `trigger`, without times, `dispatch` and `connection`. Raises `ConflictError` `queue_at_capacity`, `throttled`,
+        `paused`, or with a `singleton_mode` `singleton_active`, and nothing is recorded, if a run triggered now would have to wait. The
+        attempt has `max_attempt_duration`, if that is set; a handler that ignores it for two seconds is left to itself, and the run is
+        still `running` in the answer.
         """
         try:
             return self._run_now.run_now(task, payload, **options)

@@ -9,13 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status, TriggerOutcome
 from runlane.ports.stores import NewRun, RunFilter
 from tests.postgres.ends import ENDS, claimed
-from tests.postgres.factories import PAST, STALE, Lane, ids, new_run, settlement
+from tests.postgres.factories import LEASE, PAST, STALE, Lane, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres
 HOUR = timedelta(hours=1)
@@ -189,6 +190,18 @@ def test_a_delay_holds_beyond_the_promotion(work: Lane) -> None:
     assert ids(work.claim(held).claims) == [held]
 
 
+def test_a_successor_that_is_rescheduled_stays_one(work: Lane) -> None:
+    claim = work.claim_one(owner(work))
+    successor = work.trigger(latest(start_timeout=HOUR)).runs[0].run_id
+    for after, status in ((HOUR, Status.SCHEDULED), (-HOUR, Status.QUEUED), (timedelta(minutes=5), Status.SCHEDULED)):
+        answer = work.reschedule(successor, after)
+        assert answer is not None
+        assert (answer.status, answer.wakeups, work.status(successor)) == (status, (), status)
+    assert work.events(successor) == ["run.created", *["run.rescheduled"] * 3]
+    (hint,) = work.succeed(claim).wakeups
+    assert (hint.run_id, hint.hint) == (successor, True)
+
+
 def test_a_delay_that_has_passed_meanwhile_holds_nothing(work: Lane) -> None:
     claim = work.claim_one(owner(work))
     held = work.trigger(latest(delay=timedelta(minutes=5))).runs[0].run_id
@@ -278,6 +291,36 @@ def test_an_idempotency_key_stays_with_its_run_whatever_becomes_of_it(work: Lane
     once_more = work.trigger(latest(1, idempotency_key="i", payload_hash="h", idempotency_ttl=HOUR)).runs[0]
     assert (once_more.run_id, once_more.status) == (first.run_id, Status.CANCELLED)
     work.succeed(claim)
+
+
+# Beside what operators do.
+
+
+def test_runs_that_are_cancelled_together_promote_who_is_left(work: Lane) -> None:
+    first, other = owner(work), work.trigger_one("other", singleton_key="t")
+    held = [work.trigger(latest(key=key, queue=queue)).runs[0].run_id for key, queue in (("s", "other"), ("t", "work"))]
+    last = work.trigger_one("work", singleton_key="u")
+    unwanted = work.trigger(latest(key="u")).runs[0].run_id
+    statuses, wakeups = work.storage.operations.cancel_runs([unwanted, last, other, first], actor=None, reason=None)
+    assert set(statuses.values()) == {Status.CANCELLED}
+    assert set(ids(wakeups)) == set(held)
+
+
+def test_a_run_now_that_would_have_to_wait_for_an_active_run_is_refused(work: Lane) -> None:
+    claim = work.claim_one(owner(work))
+    for mode in ("latest", "cancel"):
+        with pytest.raises(ConflictError) as caught:
+            work.storage.operations.run_now(latest(mode=mode), lease_for=LEASE, worker="w")
+        assert caught.value.code == "singleton_active"
+    assert work.value("SELECT count(*) FROM runlane.run") == 1
+    assert work.status(claim.run_id) is Status.RUNNING
+
+
+def test_a_run_now_that_cancels_a_waiting_run_takes_its_place_at_once(shaped: Lane) -> None:
+    active = owner(shaped)
+    started = shaped.storage.operations.run_now(replacing(2), lease_for=LEASE, worker="w")
+    assert started.claim is not None
+    assert (shaped.status(started.claim.run_id), shaped.status(active)) == (Status.RUNNING, Status.CANCELLED)
 
 
 # In a caller's own transaction.

@@ -86,7 +86,7 @@ class PruneStep:
 
 class OperationStore(Protocol):
     def run_now(self, run: NewRun, *, lease_for: timedelta, worker: str) -> StartedRun:
-        """Record and lease; `ConflictError` `queue_at_capacity`, `throttled` or `paused`, and nothing is recorded."""
+        """Record and lease; `ConflictError` `queue_at_capacity`, `throttled`, `paused` or `singleton_active`, and nothing is recorded."""
         ...
 
     def read_origins(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Origin]:

@@ -74,7 +74,7 @@ class PostgresRunStore:
         rows = self._session.run(
             "find_owner", {"task": task, "singleton_key": singleton_key, "idempotency_key": idempotency_key, "retained": retained}
         )
-        return _record(rows[0]) if rows else None
+        return self.get_run(RunId(rows[0][0])) if rows else None
 
     def reset_idempotency_key(self, task: str, key: str) -> bool:
         ((freed,),) = self._session.run("reset_idempotency_key", {"task": task, "key": key})

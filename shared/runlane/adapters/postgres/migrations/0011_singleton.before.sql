@@ -281,7 +281,7 @@ END $$;
 
 -- Who has a key, by the rules of a trigger: of a singleton key the active run; of an idempotency key the active one or, with
 -- p_retained, one that has ended and still keeps it.
-CREATE FUNCTION {schema}.find_owner_v1(p_task text, p_singleton_key text, p_idempotency_key text, p_retained boolean) RETURNS uuid
+CREATE FUNCTION {schema}.find_owner_v1(p_task text, p_singleton_key text, p_idempotency_key text, p_retained boolean) RETURNS SETOF uuid
 LANGUAGE sql STABLE AS $$
     SELECT k.run_id FROM {schema}.singleton_key k WHERE k.task = p_task AND k.key = p_singleton_key
        AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = k.run_id)

@@ -7,11 +7,7 @@ FROM {schema}.run_state WHERE run_id = %(run_id)s::uuid;
 
 -- name: find_owner
 -- Who owns a key.
-SELECT s.run_id::text, task, queue, status, tenant, concurrency_key, attempt, failures, created_at, due_at, ended_at, payload, result, failure,
-       priority, idempotency_key, singleton_key, max_attempts, start_timeout, finish_timeout, actor, trace, meta, lease_expires_at,
-       cancel_requested_at
-FROM {schema}.find_owner_v1(%(task)s, %(singleton_key)s, %(idempotency_key)s, %(retained)s) i(run_id)
-CROSS JOIN LATERAL (SELECT * FROM {schema}.run_state s WHERE s.run_id = i.run_id) s;
+SELECT run_id::text FROM {schema}.find_owner_v1(%(task)s, %(singleton_key)s, %(idempotency_key)s, %(retained)s) i(run_id);
 
 -- name: list_runs
 -- One page of runs, newest first.
