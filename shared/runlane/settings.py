@@ -100,7 +100,7 @@ class Settings(BaseModel):
     timers_queue_url: str | None = None
     """The standard SQS queue through which delayed wakeups of FIFO queues go; needed when one is bound."""
     message_groups: Json[dict[str, Literal["run", "queue", "key"]]] = Field(default_factory=dict)
-    """What is kept in order on FIFO queues, by Runlane queue: each run where nothing is said, the queue, or each concurrency key."""
+    """A JSON object of Runlane queue to `run` (else), `queue` or `key`: what is kept in order on queues bound to FIFO."""
     endpoint_url: Annotated[str, _matching(r"https?://[^/\s]+.*", "give an http or https URL, e.g. http://127.0.0.1:4566")] | None = None
     """Another SQS than AWS's."""
     worker_concurrency: Annotated[int, Field(ge=1, le=1000)] = 10

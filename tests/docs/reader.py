@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 OURS = ("RUNLANE_", "DATABASE_URL", "AWS_")
 LONG_RUNNING = re.compile(r"runlane (?:dev|worker)\b(?!.*--help)")
 PLAIN_COMMAND = re.compile(r"runlane [^|<>;&$`\n]*")
+EXPORT = re.compile(r"export (?P<name>\w+)=(?P<value>.+)")
 SAID_WITHIN = 30.0
 
 
@@ -150,6 +151,9 @@ class Reader:
 
     def _run(self, command: str) -> tuple[int, str]:
         command = self._ids.real(command)
+        if export := EXPORT.fullmatch(command):
+            os.environ[export["name"]] = "".join(shlex.split(export["value"]))
+            return 0, ""
         if PLAIN_COMMAND.fullmatch(command):
             return self._run_here(shlex.split(command)[1:])
         done = subprocess.run(
