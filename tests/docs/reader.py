@@ -87,7 +87,7 @@ class Reader:
                 raise Untrue(f"{self._page.name}:{snippet.line}: {''.join(traceback.format_exception(error))}") from error
 
     def close(self) -> None:
-        self._stop_serving()
+        self._stop_serving(signal.SIGKILL)
         for running in reversed(self._running):
             running.stop()
 
@@ -171,7 +171,8 @@ class Reader:
 
     def _develop(self) -> None:
         """What `runlane dev` does, on the servers of all pages; a second time it is stopped and started again."""
-        self._stop_serving()
+        # Not killed: SQS would give a killed worker's open receive the next wakeup.
+        self._stop_serving(signal.SIGTERM)
         self._run_in_shell("runlane migrate")
         self._serving = os.fork()
         if self._serving == 0:
@@ -191,9 +192,9 @@ class Reader:
         arguments = ["--app", "functions.worker.app:handler", "--queue-url", url, "--exit-with", str(os.getppid())]
         os._exit(worker.main([*arguments, "--maintenance", "functions.maintenance.app:handler", "--tick-every", "1"]))
 
-    def _stop_serving(self) -> None:
+    def _stop_serving(self, how: signal.Signals) -> None:
         if self._serving:
-            os.kill(self._serving, signal.SIGKILL)
+            os.kill(self._serving, how)
             os.waitpid(self._serving, 0)
             self._serving = 0
 
