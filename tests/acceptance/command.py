@@ -48,14 +48,19 @@ def runlane(*arguments: str, folder: Path, stdin: str = "", timeout: float = 60,
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def inside(*arguments: str, folder: Path, stdin: str = "", **given: str) -> Answer:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def inside(*arguments: str, folder: Path, stdin: str = "", is_terminal: bool = False, **given: str) -> Answer:
     """The same in this process, which takes a tenth of the time; what the command changes in it is undone."""
     out, err = io.StringIO(), io.StringIO()
     application.cache_clear()
     with (
         mock.patch.dict(os.environ, variables(**given), clear=True),
         mock.patch.object(sys, "path", list(sys.path)),
-        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+        mock.patch.object(sys, "stdin", Terminal(stdin) if is_terminal else io.StringIO(stdin)),
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

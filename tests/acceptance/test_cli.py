@@ -6,10 +6,12 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +23,21 @@ from runlane.cli.manual import MANUALS
 from tests.acceptance.command import command, inside, runlane, variables
 from tests.acceptance.conftest import Run
 
-SUMMARY = ["run_id", "task", "queue", "status", "tenant", "concurrency_key", "attempt", "failures", "created_at", "due_at", "ended_at"]
+SUMMARY = [
+    "run_id",
+    "task",
+    "queue",
+    "status",
+    "tenant",
+    "concurrency_key",
+    "attempt",
+    "failures",
+    "created_at",
+    "due_at",
+    "ended_at",
+    "source",
+    "source_run_id",
+]
 RECORD = [
     *SUMMARY,
     "payload",
@@ -49,9 +65,13 @@ NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "RUNLANE_QUEUE
 def watching(folder: Path, *arguments: str, stdout: int = subprocess.PIPE, **given: str) -> Iterator[subprocess.Popen[str]]:
     words = command(*arguments, "--watch", "--every", "100ms")
     with subprocess.Popen(words, cwd=folder, env=variables(**given), stdout=stdout, text=True) as watched:
+        # A line that never comes ends the watch, and with it the test.
+        too_long = threading.Timer(30, watched.kill)
+        too_long.start()
         try:
             yield watched
         finally:
+            too_long.cancel()
             watched.kill()
 
 
@@ -105,10 +125,8 @@ def test_a_pause_holds_runs_back_until_resumed(run: Run) -> None:
     stats = {queue["queue"]: queue for queue in run("queues", "stats", "--json").document["data"]}
     assert list(stats["main"]) == STATS
     assert (stats["main"]["paused"], stats["main"]["due"]) == (True, 1)
-    assert run("runs", "cancel", waiting, "--reason", "a test", "--json").document == {
-        "data": [{"run_id": waiting, "status": "cancelled"}],
-        "refused": [],
-    }
+    cancelled = run("runs", "cancel", waiting, "--reason", "a test", "--json").document
+    assert (tuple(cancelled), cancelled["data"]) == (MANUALS["runs cancel"].fields, [{"run_id": waiting, "status": "cancelled"}])
     assert run("queues", "resume", "main").out.startswith("resumed: no run waited that could start\n")
     assert "paused" not in run("queues", "stats", "main").out
 
@@ -163,6 +181,87 @@ def test_several_runs_are_cancelled_each_for_itself(run: Run) -> None:
     assert run("runs", "cancel", held[0], "nonsense").code == 2
 
 
+def test_a_failed_run_is_retried_once_and_rerun_as_often_as_asked(run: Run) -> None:
+    failed = run("trigger", "exports.fetch", '{"export_id": "nonsense"}', "--wait", "60s", "--json").document["run_id"]
+    retried = run("runs", "retry", failed, "--reason", "a test", "--json").document["data"]
+    assert [tuple(entry) for entry in retried] == [MANUALS["runs retry"].entries["data"]]
+    assert (retried[0]["run_id"], retried[0]["outcome"]) == (failed, "created")
+    assert json.loads(run("runs", "retry", failed, "--json").err)["error"]["code"] == "already_retried"
+    again = run("runs", "rerun", failed)
+    assert (again.code, "made again as" in again.out, "--watch" in again.out) == (0, True, True)
+    children = run("runs", "list", "--source", "rerun", "--json").document["data"]
+    assert [(child["source"], child["source_run_id"]) for child in children] == [("rerun", failed)]
+
+
+def test_runs_of_a_filter_are_cancelled_page_by_page(run: Run) -> None:
+    for number in range(3):
+        run("trigger", "exports.fetch", json.dumps({"export_id": f"{number}"}), "--delay", "1h", "--tenant", "bulk")
+    words = ["runs", "cancel", "--tenant", "bulk", "--created-after", "1h"]
+    unasked = run(*words)
+    assert (unasked.code, "3 runs to cancel, and nobody to ask; give --yes" in unasked.err) == (2, True)
+    tried = run(*words, "--dry-run", "--json").document
+    assert (tried["matched"], tried["done"], tried["dry_run"]) == (3, 3, True)
+    first = run(*words, "--yes", "--limit", "2", "--json").document
+    assert tuple(first) == MANUALS["runs cancel"].fields
+    assert (first["matched"], first["done"], first["refused"]) == (2, 2, [])
+    rest = run(*shlex.split(first["next"])[1:], "--json").document
+    assert (rest["done"], rest["next"]) == (1, None)
+    assert run(*words, "--yes").out == "0 runs cancelled\n"
+
+
+def test_who_is_asked_may_say_no(run: Run) -> None:
+    run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--tenant", "asked")
+    said_no = run("runs", "cancel", "--tenant", "asked", stdin="n\n", is_terminal=True)
+    assert (said_no.code, said_no.out) == (1, "")
+    assert said_no.err == "1 run to cancel. Go on? [y/N] error: aborted; nothing was done\n"
+    assert run("runs", "cancel", "--tenant", "asked", stdin="y\n", is_terminal=True).out == "1 run cancelled\n"
+
+
+def test_a_waiting_run_is_moved_to_another_time(run: Run) -> None:
+    run_id = run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--json").document["run_id"]
+    moved = run("runs", "reschedule", run_id, "--at", "2999-01-01T00:00+01:00", "--json").document
+    assert moved == {"run_id": run_id, "status": "scheduled", "due_at": "2998-12-31T23:00:00Z"}
+    assert run("runs", "show", run_id, "--json").document["due_at"] == moved["due_at"]
+    assert run("runs", "reschedule", run_id, "--in", "2h").out.startswith("scheduled, due ")
+    run("runs", "cancel", run_id)
+    assert "only a run that waits" in run("runs", "reschedule", run_id, "--in", "1s").err
+
+
+def test_the_owner_of_a_key_is_found(run: Run) -> None:
+    receipt = ["receipts.send", '{"invoice_id": "owned", "address": "a"}']
+    run_id = run("trigger", *receipt, "--singleton-key", "one", "--wait", "60s", "--json").document["run_id"]
+    found = run("runs", "find", "receipts.send", "--idempotency-key", "receipt/owned", "--json").document
+    assert (list(found), found["run_id"]) == (RECORD, run_id)
+    active = run("runs", "find", "receipts.send", "--idempotency-key", "receipt/owned", "--active")
+    ended = run("runs", "find", "receipts.send", "--singleton-key", "one")
+    assert (active.code, ended.code, active.err) == (1, 1, ended.err)
+    assert "a trigger with it makes a new one" in ended.err
+    waiting = run("trigger", *receipt, "--idempotency-key", "x", "--singleton-key", "one", "--delay", "1h", "--json").document["run_id"]
+    assert waiting in run("runs", "find", "receipts.send", "--singleton-key", "one").out
+    run("runs", "cancel", waiting)
+
+
+def test_ended_runs_are_pruned(run: Run) -> None:
+    words = ["prune", "--older-than", "0s", "--status", "cancelled", "--task", "exports.fetch"]
+    count = len(run("runs", "list", "--status", "cancelled", "--task", "exports.fetch", "--limit", "200", "--json").document["data"])
+    tried = run(*words, "--dry-run", "--json").document
+    assert (tuple(tried), tried["done"] == count > 0) == (MANUALS["prune"].fields, True)
+    assert tried["next"] == "runlane prune --older-than 0s --status cancelled --task exports.fetch"
+    assert run(*words, "--yes").out == f"{count} runs pruned\n"
+    assert run("runs", "list", "--status", "cancelled", "--task", "exports.fetch").out == "no run matches\n"
+
+
+def test_a_run_now_is_made_in_this_process(run: Run) -> None:
+    made = run("trigger", "receipts.send", '{"invoice_id": "now", "address": "a"}', "--now", "--json")
+    assert (made.code, list(made.document), made.document["status"], made.document["source"]) == (0, RECORD, "succeeded", "run_now")
+    failed = run("trigger", "exports.fetch", '{"export_id": "nonsense"}', "--now")
+    assert (failed.code, "NonRetryable" in failed.out) == (1, True)
+    run("queues", "pause", "exports")
+    refused = run("trigger", "exports.fetch", '{"export_id": "x"}', "--now")
+    run("queues", "resume", "exports")
+    assert (refused.code, refused.out, "runlane queues resume" in refused.err) == (1, "", True)
+
+
 def test_a_watched_run_is_told_change_by_change_until_it_ends(project: Path, run: Run) -> None:
     run_id = run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--json").document["run_id"]
     with watching(project, "runs", "show", run_id, "--json") as watched:
@@ -176,11 +275,11 @@ def test_a_watched_run_is_told_change_by_change_until_it_ends(project: Path, run
 def test_a_watched_queue_is_told_line_by_line_until_interrupted(project: Path, run: Run) -> None:
     with watching(project, "queues", "stats", "exports") as watched:
         assert watched.stdout is not None
-        assert watched.stdout.readline().startswith("exports  waiting 0")
+        assert watched.stdout.readline().startswith("exports  waiting ")
         run("queues", "pause", "exports")
-        assert watched.stdout.readline().endswith("blocked: paused\n")
+        assert next(line for line in watched.stdout if line.endswith("blocked: paused\n"))
         run("queues", "resume", "exports")
-        assert "blocked" not in watched.stdout.readline()
+        assert next(line for line in watched.stdout if "blocked" not in line)
         watched.send_signal(signal.SIGINT)
         assert watched.wait(20) == 0
 
@@ -248,6 +347,17 @@ def test_a_second_session_in_the_folder_is_refused(run: Run) -> None:
         (2, ["runs", "list", "--created-before", "2026-13-01"], "--created-before: '2026-13-01' is no time"),
         (2, ["runs", "list", "--limit", "201"], "limit"),
         (2, ["runs", "list", "--task", ""], "task"),
+        (2, ["runs", "cancel"], "no run is named; give ids, or filters"),
+        (2, ["runs", "retry", "01900000-0000-7000-8000-000000000000", "--queue", "main"], "exclude each other"),
+        (2, ["runs", "rerun", "--all", "--queue", "main"], "exclude each other"),
+        (2, ["runs", "retry", "--status", "succeeded", "--yes"], "cannot be"),
+        (2, ["runs", "find", "receipts.send"], "--singleton-key: give it or --idempotency-key"),
+        (2, ["trigger", "receipts.send", "--singleton-mode", "both"], "is not one of"),
+        (2, ["runs", "reschedule", "01900000-0000-7000-8000-000000000000"], "--at: give it or --in"),
+        (2, ["prune", "--older-than", "soon"], "--older-than: 'soon' is not a duration"),
+        (2, ["prune", "--older-than", "1d", "--status", "running", "--yes"], "cannot be pruned"),
+        (2, ["trigger", "exports.fetch", '{"export_id": "x"}', "--now", "--wait", "1s"], "--wait: --now has waited"),
+        (2, ["trigger", "exports.fetch", '{"export_id": "x"}', "--now", "--delay", "1s"], "--delay: a run now is due now"),
         (2, ["trigger", "invoices.sync", '{"customer": 1}'], "customer"),
         (2, ["trigger", "invoices.sync", '{"customer": "a"}', "--delay", "soon"], "duration"),
         (2, ["runs", "show", "not-an-id"], "not a UUID"),

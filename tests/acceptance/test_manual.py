@@ -11,23 +11,30 @@ import typer
 from runlane.cli.application import application
 from runlane.cli.manual import MANUALS
 
-SUMMARY = "run_id task queue status tenant concurrency_key attempt failures created_at due_at ended_at"
+SUMMARY = "run_id task queue status tenant concurrency_key attempt failures created_at due_at ended_at source source_run_id"
+RECORD = (
+    f"{SUMMARY} payload result failure priority idempotency_key singleton_key max_attempts start_timeout finish_timeout"
+    " actor trace meta lease_expires_at cancellation_requested_at attempts"
+)
 FIELDS = {
     "demo": "queues checks play_seconds seconds",
     "dev": "app tasks environment database_url queue_url workers tick_every migrated variables",
     "migrate": "applied",
     "trigger": "run_id outcome task queue status due_at payload_matches",
+    "worker": "mode queues attempts left",
     "tick": "counts failed unfinished",
     "runs list": "data next_cursor next",
     "runs list data": SUMMARY,
-    "runs show": f"{SUMMARY} payload result failure priority idempotency_key singleton_key max_attempts start_timeout finish_timeout"
-    " actor trace meta lease_expires_at cancellation_requested_at attempts",
-    "runs show attempts": "attempt claimed_at ended_at outcome worker failure",
+    **dict.fromkeys(("runs show", "runs find"), RECORD),
+    **dict.fromkeys(("runs show attempts", "runs find attempts"), "attempt claimed_at ended_at outcome worker failure"),
     "runs events": "data",
     "runs events data": "run_id sequence type at actor attempt slot_seq occupied queue_slot_seq queue_occupied data",
-    "runs cancel": "data refused",
+    "runs reschedule": "run_id status due_at",
+    **dict.fromkeys(("runs cancel", "runs retry", "runs rerun", "prune"), "data matched done refused next_cursor next dry_run"),
+    **dict.fromkeys(("runs cancel refused", "runs retry refused", "runs rerun refused", "prune refused"), "run_id code message"),
     "runs cancel data": "run_id status",
-    "runs cancel refused": "run_id code message",
+    "runs retry data": "run_id status outcome child_run_id",
+    "runs rerun data": "run_id status outcome child_run_id",
     "queues stats": "data",
     "queues stats data": "queue waiting scheduled due dispatched running oldest_due_for partitions blocked paused",
     "queues pause": "queue tenant concurrency_key given_back",

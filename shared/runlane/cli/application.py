@@ -10,6 +10,7 @@ from runlane.cli.dev import dev
 from runlane.cli.manual import epilog
 from runlane.cli.migrate import migrate
 from runlane.cli.options import AppPath, AsJson
+from runlane.cli.prune import prune
 from runlane.cli.tick import tick
 from runlane.cli.trigger import trigger
 from runlane.cli.worker import worker
@@ -27,7 +28,7 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
     pass
 
 
-for command in (demo, dev, migrate, trigger, worker, tick):
+for command in (demo, dev, migrate, trigger, worker, tick, prune):
     application.command(epilog=epilog(command.__name__))(command)
 for group in (runs, queues, idempotency_keys):
     application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

@@ -20,6 +20,9 @@ _NEXT = {
     "storage_unavailable": "`runlane dev` starts a Postgres here; DATABASE_URL names another.",
     "run_not_found": "`runlane runs list` shows the newest runs.",
     "configuration_invalid": "`runlane dev` (or make dev) in another terminal, in this folder, starts what is missing.",
+    "queue_at_capacity": "Trigger it without --now, and it starts when a slot is free; `runlane queues stats` shows what holds them.",
+    "throttled": "Trigger it without --now, and it starts when the throttle lets it.",
+    "paused": "Trigger it without --now, and it starts after `runlane queues resume`.",
     "wait_timeout": "`runlane queues stats` shows what blocks a queue.",
 }
 
@@ -70,6 +73,8 @@ def _text(error: RunlaneError) -> str:
 
 
 def _hint(error: RunlaneError) -> str:
+    if "next" in error.meta:
+        return clean(f"go on with: {error.meta['next']}")
     if isinstance(error, ConfigurationError) and not any("DATABASE_URL" in fault or "SQS queue" in fault for fault in error.faults):
         return ""
     return _NEXT.get(error.code, "")

@@ -11,13 +11,14 @@ import typer
 
 from runlane.cli.completion import complete_queue, complete_task
 from runlane.cli.times import ago, iso
-from runlane.domain.run import Status
+from runlane.domain.run import Source, Status
 
-Statuses = Annotated[list[Status] | None, typer.Option("--status", help="One of these statuses; may be repeated.", metavar="STATUS")]
+Statuses = Annotated[list[Status] | None, typer.Option("--status", help=f"{', '.join(Status)}; may be repeated.", metavar="STATUS")]
 TaskId = Annotated[str | None, typer.Option("--task", help="The task's id.", metavar="TASK", autocompletion=complete_task)]
 QueueFilter = Annotated[str | None, typer.Option("--queue", help="The queue's name.", metavar="QUEUE", autocompletion=complete_queue)]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant.", metavar="TENANT")]
 Key = Annotated[str | None, typer.Option("--key", help="The concurrency key.", metavar="KEY")]
+SourceFilter = Annotated[Source | None, typer.Option("--source", help=f"What made it: {', '.join(Source)}.", metavar="SOURCE")]
 CreatedAfter = Annotated[str | None, typer.Option(help="Triggered since then: 2h ago, or an ISO time.", metavar="TIME")]
 CreatedBefore = Annotated[str | None, typer.Option(help="Triggered before then: 7d ago, or an ISO time.", metavar="TIME")]
 Cursor = Annotated[str | None, typer.Option(help="Go on after what was answered with this cursor.", metavar="CURSOR")]
@@ -32,6 +33,7 @@ class Filters:
     queue: str | None = None
     tenant: str | None = None
     concurrency_key: str | None = None
+    source: Source | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -49,7 +51,13 @@ class Filters:
 
     def _given(self) -> Iterator[tuple[str, str]]:
         yield from (("--status", status.value) for status in self.status)
-        for option, text in {"--task": self.task, "--queue": self.queue, "--tenant": self.tenant, "--key": self.concurrency_key}.items():
+        for option, text in {
+            "--task": self.task,
+            "--queue": self.queue,
+            "--tenant": self.tenant,
+            "--key": self.concurrency_key,
+            "--source": self.source,
+        }.items():
             if text is not None:
                 yield option, text
         for option, moment in (("--created-after", self.created_after), ("--created-before", self.created_before)):
@@ -63,6 +71,7 @@ def filters(
     queue: str | None,
     tenant: str | None,
     concurrency_key: str | None,
+    source: Source | None,
     created_after: str | None,
     created_before: str | None,
 ) -> Filters:
@@ -73,6 +82,7 @@ def filters(
         queue,
         tenant,
         concurrency_key,
+        source,
         None if created_after is None else ago(created_after, "--created-after"),
         None if created_before is None else ago(created_before, "--created-before"),
     )

@@ -31,6 +31,9 @@ class Manual:
         return f"Example: {self.example}\n\nFields of --json: {', '.join(shown)}"
 
 
+STEERED = ("data", "matched", "done", "refused", "next_cursor", "next", "dry_run")
+"""`data`: the runs that were named by id; those of a filter are only counted. `refused`: the first hundred."""
+CHILD = ("run_id", "status", "outcome", "child_run_id")
 REFUSED = ("run_id", "code", "message")
 
 MANUALS: Mapping[str, Manual] = {
@@ -51,8 +54,17 @@ MANUALS: Mapping[str, Manual] = {
     ),
     "runs show": Manual("runlane runs show RUN_ID --watch", (*names(RunRecord), "attempts"), {"attempts": names(AttemptRecord)}),
     "runs events": Manual("runlane runs events RUN_ID", ("data",), {"data": names(EventRecord)}),
+    "runs find": Manual(
+        "runlane runs find receipts.send --idempotency-key receipt/17", (*names(RunRecord), "attempts"), {"attempts": names(AttemptRecord)}
+    ),
+    "runs retry": Manual(
+        "runlane runs retry --task exports.fetch --created-after 2h --dry-run", STEERED, {"data": CHILD, "refused": REFUSED}
+    ),
+    "runs rerun": Manual('runlane runs rerun RUN_ID --reason "the provider lost it"', STEERED, {"data": CHILD, "refused": REFUSED}),
+    "runs reschedule": Manual("runlane runs reschedule RUN_ID --in 10m", ("run_id", "status", "due_at")),
+    "prune": Manual("runlane prune --older-than 30d --status succeeded --dry-run", STEERED, {"refused": REFUSED}),
     "runs cancel": Manual(
-        'runlane runs cancel RUN_ID --reason "wrong customer"', ("data", "refused"), {"data": ("run_id", "status"), "refused": REFUSED}
+        'runlane runs cancel RUN_ID --reason "wrong customer"', STEERED, {"data": ("run_id", "status"), "refused": REFUSED}
     ),
     "queues stats": Manual("runlane queues stats invoice_sync --watch --every 2s", ("data",), {"data": names(QueueStats)}),
     "queues pause": Manual("runlane queues pause invoice_sync --key acme", ("queue", "tenant", "concurrency_key", "given_back")),

@@ -28,5 +28,9 @@ QueueName = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUE
 Actor = Annotated[str, typer.Option(help="Who, for the history.", metavar="NAME")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the history.", metavar="TEXT")]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say how many runs it would be.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="At most so many runs; default all.", metavar="COUNT")]
+
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C; with --json a line for each change.")]
 Every = Annotated[str, typer.Option("--every", help="How often --watch looks; at least 100ms.", metavar="DURATION")]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 application = typer.Typer(help="Depth, age and blocked keys of queues; pause, resume and weigh.", no_args_is_help=True)
 
-Names = Annotated[list[str] | None, typer.Argument(help="Names; default all.", metavar="QUEUE…", autocompletion=complete_queue)]
+Names = Annotated[list[str] | None, typer.Argument(help="Names; default all.", metavar="QUEUE", autocompletion=complete_queue)]
 
 
 @application.command(epilog=epilog("queues stats"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,20 +12,24 @@ from runlane.cli.completion import complete_queue
 from runlane.cli.connect import connected
 from runlane.cli.options import Actor, AppPath, AsJson, TaskName
 from runlane.cli.output import answer, console, suggest
+from runlane.cli.payload import read_payload
 from runlane.cli.runs.single import document, following, sheet
 from runlane.cli.text import clean
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ContractError
 from runlane.domain.nearest import did_you_mean
+from runlane.domain.options import SingletonMode
 from runlane.domain.run import Status
 
 if TYPE_CHECKING:
-    from runlane.domain.options import SingletonMode
+    from runlane.domain.run import RunRecord
     from runlane.runtime import Runlane
+    from runlane.services.options import RunNowOptions
     from runlane.services.payload import AnyTask
     from runlane.services.trigger import TriggerResult
 
 Payload = Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - the standard input.", metavar="PAYLOAD")]
+Now = Annotated[bool, typer.Option("--now", help="Make the first attempt here, in this process, and answer with the run.")]
 Wait = Annotated[str | None, typer.Option(help="Wait this long for the end, and answer with the run.", metavar="DURATION")]
 
 
@@ -41,35 +44,54 @@ def trigger(
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again makes no second run.")] = None,
     singleton_key: Annotated[str | None, typer.Option(help="At most one active run of this key.")] = None,
     singleton_mode: Annotated[
-        str | None, typer.Option(help="If one is active: return it, cancel it, or run as its latest successor.")
+        SingletonMode | None, typer.Option(help="If one is active: return it, cancel it, or run as its latest successor.", metavar="MODE")
     ] = None,
     actor: Actor = "cli",
+    now: Now = False,
     wait: Wait = None,
     app: AppPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record a run and send it on its way."""
-    content = _payload(payload)
+    """Record a run and send it on its way. With --now or --wait the answer is that of `runs show`, and a failure of the run is one."""
+    content = read_payload(payload)
     if wait is not None:
         parse_duration(wait, "--wait")
+        _require(not now, "--wait: --now has waited already; give one of the two")
+    options: RunNowOptions = {
+        "queue": queue,
+        "priority": priority,
+        "tenant": tenant,
+        "concurrency_key": concurrency_key,
+        "idempotency_key": idempotency_key,
+        "singleton_key": singleton_key,
+        "singleton_mode": singleton_mode,
+        "actor": actor,
+    }
     with connected(app) as runlane:
-        result = runlane.trigger(
-            _task(runlane, task),
-            content,
-            queue=queue,
-            delay=delay,
-            priority=priority,
-            tenant=tenant,
-            concurrency_key=concurrency_key,
-            idempotency_key=idempotency_key,
-            singleton_key=singleton_key,
-            singleton_mode=cast("SingletonMode | None", singleton_mode),
-            actor=actor,
-        )
+        known = _task(runlane, task)
+        if now:
+            _require(delay is None, "--delay: a run now is due now; give one of the two")
+            _run_now(runlane, known, content, options, as_json)
+            return
+        result = runlane.trigger(known, content, delay=delay, **options)
         if wait is None:
-            answer(_document(result), as_json, lambda: _text(result), following(result.run.run_id))
+            answer(_document(result), as_json, lambda: _text(result), following(result.run.run_id, result.run.status))
         else:
             _wait(runlane, result, wait, as_json)
+
+
+def _require(holds: bool, fault: str) -> None:
+    if not holds:
+        raise ContractError("option_invalid", fault, meta={"field": fault.partition(":")[0]})
+
+
+def _run_now(runlane: Runlane, task: AnyTask, payload: Any, options: RunNowOptions, as_json: bool) -> None:
+    # What the handler prints must not get into the answer.
+    with redirect_stdout(sys.stderr):
+        made = runlane.run_now(task, payload, **options)
+    _show(runlane, made.run, as_json)
+    if made.failure is not None or made.run.status in (Status.FAILED, Status.CANCELLED):
+        raise typer.Exit(1)
 
 
 def _task(runlane: Runlane, name: str) -> AnyTask:
@@ -77,17 +99,6 @@ def _task(runlane: Runlane, name: str) -> AnyTask:
         known = ", ".join(runlane.tasks) or "none"
         raise ContractError("task_unknown", f"TASK: there is no task {name!r}; there are: {known}{did_you_mean(name, runlane.tasks)}")
     return runlane.tasks[name]
-
-
-def _payload(text: str) -> Any:
-    try:
-        return json.loads(sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text)
-    except OSError as error:
-        raise ContractError("payload_unreadable", f"PAYLOAD: {text[1:]} cannot be read: {error.strerror}") from error
-    except RecursionError as error:
-        raise ContractError("payload_unreadable", "PAYLOAD: is nested too deeply; flatten it") from error
-    except ValueError as error:
-        raise ContractError("payload_unreadable", f"PAYLOAD: is not JSON: {error}; quote it for the shell, or give @FILE") from error
 
 
 def _document(result: TriggerResult) -> dict[str, Any]:
@@ -116,7 +127,11 @@ def _wait(runlane: Runlane, result: TriggerResult, timeout: str, as_json: bool) 
     except KeyboardInterrupt:
         suggest(console(stderr=True), following(result.run.run_id), "the run goes on")
         raise
-    attempts = runlane.runs.attempts(run.run_id)
-    answer(document(run, attempts), as_json, lambda: sheet(run, attempts), following(run.run_id, run.status))
+    _show(runlane, run, as_json)
     if run.status is not Status.SUCCEEDED:
         raise typer.Exit(1)
+
+
+def _show(runlane: Runlane, run: RunRecord, as_json: bool) -> None:
+    attempts = runlane.runs.attempts(run.run_id)
+    answer(document(run, attempts), as_json, lambda: sheet(run, attempts), following(run.run_id, run.status))

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runlane.cli.connect import connected
-from runlane.cli.filters import CreatedAfter, CreatedBefore, Cursor, Filters, Key, QueueFilter, Statuses, TaskId, Tenant, filters
+from runlane.cli.filters import (
+    CreatedAfter,
+    CreatedBefore,
+    Cursor,
+    Filters,
+    Key,
+    QueueFilter,
+    SourceFilter,
+    Statuses,
+    TaskId,
+    Tenant,
+    filters,
+)
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer, table
 from runlane.cli.text import command_line
@@ -30,6 +42,7 @@ def list_runs(
     queue: QueueFilter = None,
     tenant: Tenant = None,
     concurrency_key: Key = None,
+    source: SourceFilter = None,
     created_after: CreatedAfter = None,
     created_before: CreatedBefore = None,
     limit: Annotated[int, typer.Option(help="1 to 200 a page.", metavar="COUNT")] = PAGE,
@@ -38,7 +51,7 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """Runs, newest first."""
-    chosen = filters(status, task, queue, tenant, concurrency_key, created_after, created_before)
+    chosen = filters(status, task, queue, tenant, concurrency_key, source, created_after, created_before)
     with connected(app) as runlane:
         page = runlane.runs.list(**chosen.options(), limit=limit, cursor=cursor)
         empty = _empty(chosen, tuple(runlane.tasks))
