@@ -57,7 +57,8 @@ def follow_page(postgres: LocalPostgres, sqs: LocalSqs, tmp_path_factory: pytest
                 connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template STRATEGY file_copy'.encode())
             url = sqs.create_queue(name, visibility_timeout=timedelta(seconds=180)).url
             dsn = postgres.dsn.rpartition("/")[0]
-            variables = {"DATABASE_URL": f"{dsn}/{name}", "RUNLANE_QUEUE_URL": url, **sqs.variables}
+            databases = {"DATABASE_URL": f"{dsn}/{name}", "RUNLANE_TEST_DATABASE_URL": postgres.dsn}
+            variables = {**databases, "RUNLANE_QUEUE_URL": url, **sqs.variables}
             process = processes.Process(target=follow, args=(page, folder / "folder", variables, report))
             process.start()
         process.join(PAGE_TAKES_AT_MOST)
