@@ -103,7 +103,10 @@ SELECT p.partition_id, t.name FROM runlane.partition p JOIN runlane.tenant t USI
     "no partition sleeps beside free capacity": """
 SELECT q.name, p.partition_id, c.dispatched, q.occupied FROM runlane.queue q JOIN runlane.partition p USING (queue_id)
 CROSS JOIN LATERAL (SELECT sum(dispatched) AS dispatched FROM runlane.queue_counter c WHERE c.queue_id = q.queue_id) c
-WHERE p.state = 'r' AND q.paused_at IS NULL AND c.dispatched < q.dispatch_window AND (q.total_limit IS NULL OR q.occupied < q.total_limit)
+WHERE p.state = 'r' AND q.paused_at IS NULL AND (q.total_limit IS NULL OR q.occupied < q.total_limit)
+  -- A claim fills the window again once half of it is free: until then what is dispatched has claims to come.
+  AND c.dispatched < q.dispatch_window
+  AND q.dispatch_window - c.dispatched >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window))
 """,
     "slots of a partition are numbered without gaps, beyond what was pruned": """
 SELECT * FROM (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from runlane.adapters.postgres.storage import PostgresStorage
@@ -66,6 +68,21 @@ def test_a_refusal_reaches_the_history_wherever_its_run_stands(lane: Lane) -> No
             claim = lane.claim_one(second)
         elif place == "lease":
             lane.succeed(claim)
+
+
+def test_a_refusal_written_while_its_run_is_handed_the_slot_is_not_lost(lane: Lane, storage: PostgresStorage, dsn: str) -> None:
+    lane.queues(Queue("work", concurrency_limit=1))
+    first, second = lane.trigger_one("work"), lane.trigger_one("work")
+    held = lane.claim_one(first)
+    with psycopg.connect(dsn) as other, ThreadPoolExecutor() as threads:
+        other.execute("SELECT runlane.record_refusal_v1(%s, 'succeeded', clock_timestamp())", [second])
+        turn = threads.submit(storage.deliveries.settle_and_claim, [settlement(held)], ["work"], limit=1, lease_for=LEASE, worker="w")
+        while not lane.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"):
+            assert not turn.done()
+        other.commit()
+        (claim,) = turn.result()[1].claims
+    assert claim.run_id == second
+    assert lane.events(second)[-3:] == ["run.result_refused", "run.dispatched", "run.claimed"]
 
 
 def test_one_stale_settlement_does_not_spoil_its_batch(lane: Lane, queue: str) -> None:

@@ -329,7 +329,13 @@ BEGIN
     END IF;
     DELETE FROM {schema}.waiting WHERE ctid = (
         SELECT ctid FROM {schema}.waiting WHERE partition_id = p.partition_id AND score >= p.head ORDER BY score, run_id LIMIT 1)
-    RETURNING * INTO STRICT w;
+    RETURNING * INTO w;
+    IF NOT FOUND THEN
+        -- Its row was written meanwhile, as by a refused result, and stands elsewhere. By its key it is waited for.
+        DELETE FROM {schema}.waiting x WHERE x.partition_id = p.partition_id AND (x.score, x.run_id) = (
+            SELECT y.score, y.run_id FROM {schema}.waiting y WHERE y.partition_id = p.partition_id AND y.score >= p.head
+            ORDER BY y.score, y.run_id LIMIT 1) RETURNING * INTO STRICT w;
+    END IF;
     INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
     VALUES (w.run_id, v_new_token, q.queue_id, p.partition_id, w.due_at, w.priority, w.status, w.attempt + 1, w.failures, w.seq + 2, v_now + p_lease);
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, actor, data)
