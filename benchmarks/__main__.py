@@ -20,7 +20,7 @@ from benchmarks.processes import ROOT
 from benchmarks.report import markdown, terminal_table
 from runlane.adapters.local.postgres import LocalPostgres
 
-FIGURES = ("dispatch", "quiet_tenant", "weights", "hand_over", "cpu_per_run", "isolated_database")
+FIGURES = ("dispatch", "quiet_tenant", "weights", "hand_over", "cpu_per_run", "idle_worker", "isolated_database")
 QUICK = ("dispatch", "hand_over", "cpu_per_run")
 
 

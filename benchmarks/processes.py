@@ -20,6 +20,10 @@ class WorkerProcess:
             self._write(first)
         self.answer()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def go(self) -> None:
         self._write("go")
 

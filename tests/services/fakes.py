@@ -17,6 +17,7 @@ from runlane.ports.stores import (
     ClaimedRun,
     ExpiredLease,
     LeaseState,
+    Look,
     NewRun,
     PhaseResult,
     PublishResult,
@@ -121,6 +122,7 @@ class FakeDeliveries:
 
     claims: list[ClaimBatch | Exception] = field(default_factory=list)
     oldest: list[ClaimBatch] = field(default_factory=list)
+    looks: list[Look | Exception] = field(default_factory=list)
     settled: list[list[Settlement]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     asked: list[list[RunId]] = field(default_factory=list)
@@ -150,6 +152,12 @@ class FakeDeliveries:
         self.polled.append(queues)
         self.limits.append(limit)
         return self.oldest.pop(0) if self.oldest else ClaimBatch()
+
+    def look(self, queues: Collection[str]) -> Look:
+        answer = self.looks.pop(0) if self.looks else Look(is_dispatched=False)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
         self.calls.append("heartbeat")

@@ -45,7 +45,8 @@ def publish_again(stage: Stage, run_ids: list[RunId], group: str) -> None:
     lane.transport.close()
 
 
-def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_overlap(open_fifo_stage: OpenStage) -> None:
+@pytest.mark.parametrize("worker", ["function", "consumer"])
+def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_overlap(worker: str, open_fifo_stage: OpenStage) -> None:
     stage = open_fifo_stage(lease="1s")
     groups = {group: [group * 100 + number for number in range(8)] for group in range(3)}
     mixed = [numbers[place] for place in range(8) for numbers in groups.values()]
@@ -54,12 +55,12 @@ def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_
         publish_again(stage, [runs[number] for number in numbers], str(group))
 
     def all_done() -> bool:
-        while sum(worker.returncode is None for worker in stage.workers) < 2:
-            stage.spawn()
+        while sum(one.returncode is None for one in stage.workers) < 2:
+            stage.spawn() if worker == "function" else stage.spawn_resident("sqs", "--grace", "2s")
         return {stage.get(run_id).status for run_id in runs.values()} == {Status.SUCCEEDED}
 
     stage.ticking_until(all_done, timeout=20)
-    assert sum(worker.returncode is not None for worker in stage.workers) == 1
+    assert sum(one.returncode is not None for one in stage.workers) == 1
     for numbers in groups.values():
         mine = [runs[number] for number in numbers]
         attempts = spans(stage, mine)

@@ -18,6 +18,10 @@ from runlane.services.worker import Worker
 LARGEST_LOT = 10
 FULL_PAUSE = 0.02
 """Seconds before looking again for room, while attempts take all of it."""
+HIDDEN_LEASES = 2
+"""How long others do not see a message, in leases: of a worker that dies it comes again when the lease has expired, and is recovered."""
+FAILED_FOR = 10.0
+"""Seconds until a message that failed comes again: soon, but not so soon that an outage of storage uses up its receives."""
 LAST_WORDS = 2.0
 """Seconds to delete messages in, after the deliveries have ended."""
 
@@ -38,7 +42,7 @@ class Consumer:
         self._vitals = vitals
         self._share = max(1, min(share, LARGEST_LOT))
         self._wait_for = wait_for
-        self._hidden_for = worker.settings.lease_for.total_seconds()
+        self._hidden_for = HIDDEN_LEASES * worker.settings.lease_for.total_seconds()
         self._courier = Courier(source, self._hidden_for, worker.clock, worker.telemetry)
         self._lots: list[Thread] = []
         self._silence = Backoff()
@@ -91,7 +95,9 @@ class Consumer:
             self._worker.telemetry.emit("delivery.broken", error=repr(error))
         self._courier.let_go([message for message in messages if message.message_id in failed])
         self._courier.acknowledge([message.message_id for message in messages if message.message_id not in failed])
-        self._return(_behind_the_first([message for message in messages if message.message_id in failed]))
+        first, behind = _told_apart([message for message in messages if message.message_id in failed])
+        self._return(first, min(FAILED_FOR, self._hidden_for))
+        self._return(behind)
         self._note(len(failed) < len(messages))
 
     def _note(self, is_well: bool) -> None:
@@ -102,22 +108,22 @@ class Consumer:
         else:
             self._pause = self._trouble.next()
 
-    def _return(self, messages: Sequence[Message]) -> None:
-        """Let others have these at once."""
+    def _return(self, messages: Sequence[Message], seconds: float = 0) -> None:
+        """Let others have these, by default at once."""
         try:
             if messages:
-                self._source.hide([message.receipt for message in messages], 0)
+                self._source.hide([message.receipt for message in messages], seconds)
         except RunlaneError as error:
             self._worker.telemetry.emit("return.failed", count=len(messages), error=error.code)
 
 
-def _behind_the_first(failed: Sequence[Message]) -> list[Message]:
-    """Of each message group all but the first, which holds the others back until its own visibility runs out."""
+def _told_apart(failed: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """Those that failed, and those that stand behind one of them in its message group: it holds them back until it comes again."""
     groups: set[str] = set()
+    first: list[Message] = []
     behind: list[Message] = []
     for message in failed:
-        if message.group in groups:
-            behind.append(message)
-        elif message.group is not None:
+        (behind if message.group in groups else first).append(message)
+        if message.group is not None:
             groups.add(message.group)
-    return behind
+    return first, behind

@@ -14,7 +14,7 @@ from runlane.ports.clock import Clock
 from runlane.ports.source import Message, MessageSource
 from runlane.ports.telemetry import Telemetry
 
-KEEPS_PER_LEASE = 3
+KEEPS = 3
 """Times that the visibility is extended before it would run out."""
 
 
@@ -70,7 +70,7 @@ class Courier:
         while True:
             with self._changed:
                 if self._held and keeps_at == inf:
-                    keeps_at = self._clock.monotonic() + self._hidden_for / KEEPS_PER_LEASE
+                    keeps_at = self._clock.monotonic() + self._hidden_for / KEEPS
                 left = keeps_at - self._clock.monotonic()
                 if not (self._done or self._is_closing or left <= 0):
                     self._changed.wait(None if left == inf else left)
