@@ -23,10 +23,12 @@ from tests.services.tasks import Bench
 from tests.services.test_delivery import quick
 
 gate = threading.Event()
+started = threading.Event()
 
 
 @task("gated")
 def gated(payload: int, ctx: Context) -> None:
+    started.set()
     while not gate.wait(0.01):
         ctx.check()
 
@@ -94,6 +96,7 @@ class Consumed(Bench):
 @pytest.fixture
 def consumed() -> Iterator[Consumed]:
     gate.clear()
+    started.clear()
     yield Consumed(lease_duration="300ms")
     gate.set()
 
@@ -168,7 +171,8 @@ def test_a_stop_releases_what_listens_and_acknowledges_it(consumed: Consumed) ->
     running = consumed.runlane.worker("sqs", grace="400ms")
     run = claimed("gated", "1")
     consumed.give(run)
-    until(lambda: running.state.under_way == 1)
+    assert started.wait(5)
+    assert running.state.under_way == 1
     running.stop()
     assert running.wait(5)
     settled = consumed.deliveries.outcomes[run.run_id]
