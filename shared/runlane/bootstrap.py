@@ -22,6 +22,7 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.powertools import PowertoolsTelemetry
 from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
+from runlane.adapters.sqs.returning import SqsReturns
 from runlane.adapters.sqs.sources import SqsSources
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.durations import parse_duration
@@ -65,7 +66,8 @@ def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
         return Lane(storage, None)
     bindings, timers = _bound(tuple(queues), settings)
     transport = SqsTransport(bindings, settings.environment, endpoint_url=settings.endpoint_url, timers=timers)
-    return Lane(storage, transport, parse_wakeup, SqsSources(bindings, timers, settings.endpoint_url))
+    sources, returns = SqsSources(bindings, timers, settings.endpoint_url), SqsReturns(bindings, settings.endpoint_url)
+    return Lane(storage, transport, parse_wakeup, sources, returns)
 
 
 @cache

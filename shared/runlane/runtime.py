@@ -45,6 +45,8 @@ from runlane.services.settle import Settler
 from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
 
+RETURNING_TAKES = 3.0
+"""Seconds in which returned messages are shown again, or not; less left, and the answer is more urgent."""
 TICK_MARGIN = 5.0
 """Seconds of a tick's time that are kept for the step under way."""
 
@@ -264,7 +266,10 @@ class Runlane:
 
     def deliver_sqs(self, event: Mapping[str, Any], remaining: Remaining | None = None) -> dict[str, list[dict[str, str]]]:
         """An SQS event in, Lambda's partial batch response out."""
-        failed = self.execute_deliveries(_records(event), remaining)
+        records = _records(event)
+        failed = self.execute_deliveries(records, remaining)
+        if failed and (remaining is None or remaining() > RETURNING_TAKES):
+            self._give_back(records, failed)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
     def worker(
@@ -308,6 +313,13 @@ class Runlane:
             return delivery.deliver(records, remaining)
         finally:
             self._worker.telemetry.flush()
+
+    def _give_back(self, records: Sequence[Mapping[str, Any]], failed: Collection[str]) -> None:
+        if self._lane.give_back is not None:
+            try:
+                self._lane.give_back(records, failed)
+            except RunlaneError as error:
+                self._worker.telemetry.emit("return.failed", count=len(failed), error=error.code, detail=error.message)
 
     def _parsed(self, message: Mapping[str, Any]) -> Record:
         if not isinstance(message, Mapping) or not isinstance(message_id := message.get("messageId"), str):

@@ -17,13 +17,15 @@ from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.task import task
 from runlane.ports.stores import ClaimBatch, ClaimedRun, ExpiredLease, Refusal, SettleBatch, Wakeup
+from runlane.runtime import Runlane
 from runlane.services.attempt import Attempt
 from runlane.services.batch import Batch
 from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from runlane.services.delivery import Delivery, Record
+from runlane.services.lane import Lane
 from runlane.services.message_groups import GroupedRecord, MessageGroups, group_of
-from tests.services.fakes import claimed, message, run_id
+from tests.services.fakes import FakeStorage, FakeTelemetry, FakeTransport, claimed, message, run_id
 from tests.services.tasks import Bench
 
 main = Queue("main", default=True)
@@ -312,3 +314,27 @@ def test_what_is_over_is_told_before_its_group_goes_on_and_what_is_returned_neve
     returned = Delivery(bench.runlane._worker).deliver(records(runs, "aabb"), A_NAP, told.extend)
     assert returned == (runs[3].run_id,)
     assert sorted(told) == sorted(one.run_id for one in runs[:3])
+
+
+def event(*records: Record) -> dict[str, Any]:
+    facts = {"eventSourceARN": "arn:aws:sqs:us-east-1:1:work.fifo", "body": "no json"}
+    return {"Records": [{**facts, "messageId": one.message_id, "attributes": {"MessageGroupId": one.group}} for one in records]}
+
+
+@pytest.mark.parametrize("seconds", [9.0, 2.0])
+def test_what_is_returned_is_shown_again_if_there_is_time_and_no_trouble_with_it_fails_the_answer(seconds: float) -> None:
+    asked: list[Sequence[str]] = []
+
+    def give_back(records: Sequence[Any], returned: Any) -> None:
+        asked.append(list(returned))
+        raise UnavailableError("transport_unavailable", "no")
+
+    def parse(body: str, environment: str) -> Any:
+        raise ContractError("envelope_invalid", "no")
+
+    storage, transport, telemetry = FakeStorage(), FakeTransport(bound=["main", "ledger"], ordered=["ledger"]), FakeTelemetry()
+    runlane = Runlane(lane=Lane(storage, transport, parse, give_back=give_back), queues=[main, ledger], telemetry=telemetry)
+    answer = runlane.deliver_sqs(event(record(run_id(), "a", "m1"), record(run_id(), "a", "m2")), lambda: seconds)
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "m1"}, {"itemIdentifier": "m2"}]}
+    assert asked == ([["m1", "m2"]] if seconds > 3 else [])
+    assert len(telemetry.named("return.failed")) == len(asked)

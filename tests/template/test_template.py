@@ -100,14 +100,16 @@ def test_what_keeps_order_is_there_only_if_a_queue_is_named() -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_may_send_wherever_it_publishes_and_receives_only_where_it_is_mapped(function: str) -> None:
-    allowed: dict[str, set[str]] = {"sqs:SendMessage": set(), "sqs:ReceiveMessage": set()}
+    allowed: dict[str, set[str]] = {"sqs:SendMessage": set(), "sqs:ReceiveMessage": set(), "sqs:ChangeMessageVisibility": set()}
     for statement in statements(f"{function}Role"):
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
         for action in allowed:
             if action in statement["Action"]:
                 allowed[action] |= {str(resource.get("Fn::GetAtt")).removesuffix(".Arn") for resource in resources}
     assert allowed["sqs:SendMessage"] == {"Queue", "FifoQueue", "TimersQueue"}
-    assert allowed["sqs:ReceiveMessage"] == {queue_of(mapping) for owner, mapping in mappings() if owner == function}
+    received = {queue_of(mapping) for owner, mapping in mappings() if owner == function}
+    assert allowed["sqs:ReceiveMessage"] == received
+    assert allowed["sqs:ChangeMessageVisibility"] == {queue for queue in received if is_fifo(queue)}
 
 
 def test_maintenance_ticks_each_minute_and_ends_before_the_next() -> None:

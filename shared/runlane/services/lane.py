@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from runlane.ports.source import MessageSource
 from runlane.ports.storage import Storage
@@ -15,6 +15,11 @@ Sources = Callable[[Collection[str]], Sequence[MessageSource]]
 
 ParseWakeup = Callable[[str, str], DeliveryMessage]
 """From a message's body and the environment served to what it asks for; `ContractError` when it cannot be read."""
+
+
+GiveBack = Callable[[Sequence[Mapping[str, Any]], Collection[str]], None]
+"""Given a Lambda event's records and the ids of those that are returned: has the transport show them again soon. May raise
+`UnavailableError`; they come again anyway, later."""
 
 
 class LaneTransport(Transport, Protocol):
@@ -30,6 +35,7 @@ class Lane:
     transport: LaneTransport | None
     parse_wakeup: ParseWakeup | None = None
     sources: Sources | None = None
+    give_back: GiveBack | None = None
 
     def ordered(self, queues: Iterable[str]) -> Iterator[str]:
         """Those whose runs start only as the transport delivers them."""

@@ -120,7 +120,7 @@ def _faults(binding: SqsBinding) -> Iterator[str]:
 
 def _timers_faults(timers: SqsTimers) -> Iterator[str]:
     yield from _source_faults(timers)
-    if (_physical_name(timers) or "").endswith(".fifo"):
+    if (physical_name(timers) or "").endswith(".fifo"):
         yield "the SQS queue's name ends in '.fifo', and a FIFO queue delays no single message: give a standard queue"
 
 
@@ -165,7 +165,7 @@ def _fifo_faults(binding: SqsBinding) -> Iterator[str]:
             yield "fifo: message_group is one of 'run', 'queue', 'key'"
     elif fifo is not None:
         yield f"fifo: a Fifo is expected, not {type(fifo).__name__}"
-    name = _physical_name(binding)
+    name = physical_name(binding)
     if name is None:
         return
     if name.endswith(".fifo") and fifo is None:
@@ -174,7 +174,7 @@ def _fifo_faults(binding: SqsBinding) -> Iterator[str]:
         yield "fifo: the SQS queue's name does not end in '.fifo', so it is a standard queue"
 
 
-def _physical_name(source: Source) -> str | None:
+def physical_name(source: Source) -> str | None:
     """The SQS queue's name as far as it is said which one; None when none or two are named."""
     url: object = source.queue_url
     name: object = source.queue_name
