@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import psycopg
@@ -16,10 +16,14 @@ import pytest
 
 from runlane.adapters.postgres.rows import encode_settlements
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.domain.errors import ConflictError
+from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
+from runlane.domain.run import TERMINAL
+from runlane.ports.operations import PruneFilter
 from runlane.ports.stores import NewRun
-from tests.postgres.factories import LEASE, Lane, at_once, ids, new_run, settlement
+from tests.postgres.factories import LEASE, Lane, T, at_once, children, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres
 ROUNDS = 12
@@ -93,6 +97,53 @@ def cancel_anything(dsn: str) -> Move:
     def move(storage: PostgresStorage, rng: random.Random) -> None:
         for run_id in rng.sample(found := standing(dsn, "dispatch", "waiting", "timer", "lease", "inbox", "successor"), min(3, len(found))):
             storage.runs.cancel_run(run_id, actor=None, reason=None)
+
+    return move
+
+
+def operate_on_anything(dsn: str, *, backwards: bool = False) -> Move:
+    """What people do to many runs at once, and to single ones."""
+
+    def move(storage: PostgresStorage, rng: random.Random) -> None:
+        found = sorted(standing(dsn, "dispatch", "waiting", "timer", "lease", "inbox"), reverse=backwards)
+        some = rng.sample(found, min(4, len(found)))
+        give_way(lambda: storage.operations.cancel_runs([RunId(run_id) for run_id in some], actor=None, reason=None), "run_moving")
+        for run_id in rng.sample(found, min(3, len(found))):
+            at = datetime.now(UTC) + timedelta(seconds=rng.choice([-1, 60]))
+            give_way(partial(storage.operations.reschedule_run, RunId(run_id), at, actor=None), "run_moving")
+        for place in range(2):
+            run_now(storage, "ab"[place], f"k{place}")
+
+    return move
+
+
+def run_now(storage: PostgresStorage, queue: str, key: str) -> None:
+    new = new_run(queue, concurrency_key=key)
+    started = give_way(lambda: storage.operations.run_now(new, lease_for=LEASE, worker="w"), "queue_at_capacity")
+    if started is not None and started.claim is not None:
+        storage.deliveries.settle_runs([settlement(started.claim, OutcomeKind.FAILED)])
+
+
+def give_way(move: Callable[[], T], code: str) -> T | None:
+    """None if it is refused with this code; a deadlock has another."""
+    try:
+        return move()
+    except ConflictError as error:
+        if error.code != code:
+            raise
+        return None
+
+
+def make_again(dsn: str, *, backwards: bool = False) -> Move:
+    """Retries and reruns, both over both queues, and then pruning what they came from."""
+
+    def move(storage: PostgresStorage, rng: random.Random) -> None:
+        found = sorted(standing(dsn, "outcome"), reverse=backwards)
+        for only_failed in (True, False):
+            picked = rng.sample(found, min(5, len(found)))
+            runs = [run for run_id in picked for run in children(RunId(run_id), only_failed=only_failed, queue=rng.choice("ab"))]
+            storage.operations.rerun_runs(runs, only_failed=only_failed)
+        storage.operations.prune_runs(PruneFilter(timedelta(0), TERMINAL), after=None, limit=10, dry_run=False)
 
     return move
 
@@ -175,6 +226,12 @@ def test_deadlines_of_two_ticks_against_settling(dsn: str, lane: Lane, shape: st
         return move
 
     contend(dsn, hurried(False), hurried(True), drain, drain, maintain)
+
+
+def test_operators_against_workers_and_ticks(dsn: str, lane: Lane, shape: str) -> None:
+    lane.trigger(*runs_of(random.Random(), shape) * 2)
+    moves = [operate_on_anything(dsn), operate_on_anything(dsn, backwards=True), make_again(dsn), make_again(dsn, backwards=True)]
+    contend(dsn, *moves, drain, maintain, claim_anything(dsn), trigger(shape))
 
 
 def test_folding_against_settling_and_joined_callers(dsn: str, lane: Lane, shape: str) -> None:

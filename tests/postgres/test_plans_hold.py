@@ -194,9 +194,60 @@ def cancel(lane: Lane, queue: str, count: int) -> Iterator[int]:
         lane.cancel(run_id)
 
 
+def cancel_together(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    found = triggered(lane, Queue(queue, concurrency_limit=1), count, repeats=2)
+    yield count
+    lane.storage.operations.cancel_runs(found[:count], actor=None, reason=None)
+
+
+def failed(lane: Lane, queue: str, count: int) -> list[RunId]:
+    lane.queues(Queue(queue, total_limit=count))
+    found = ids(lane.trigger(*(new_run(queue, concurrency_key=f"k{place}") for place in range(count))).runs)
+    lane.settle(*(settlement(claim, OutcomeKind.FAILED) for claim in lane.claim(*found).claims))
+    return found
+
+
+def retry_by_hand(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    found = failed(lane, queue, count)
+    yield count
+    lane.storage.operations.read_origins(found)
+    lane.again(*found, only_failed=True, queue=queue)
+
+
+def rerun(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    found = failed(lane, queue, count)
+    yield count
+    lane.again(*found, queue=queue)
+
+
+def prune(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    failed(lane, queue, count)
+    keyed = {"task": queue, "payload_hash": "h", "idempotency_ttl": timedelta(0)}
+    runs = [new_run(queue, idempotency_key=f"i{place}", singleton_key=f"s{place}", **keyed) for place in range(count)]
+    lane.succeed(*lane.claim(*ids(lane.trigger(*runs).runs)).claims)
+    yield count
+    assert lane.prune(queue=queue, limit=2 * count).pruned == 2 * count
+
+
+def move(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    found = triggered(lane, Queue(queue, concurrency_limit=1), count, repeats=2)
+    yield 2 * CANCELLED
+    for run_id in found[:CANCELLED]:
+        lane.reschedule(run_id, LATER)
+        lane.reschedule(run_id, -LATER)
+
+
+def start_now(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    triggered(lane, Queue(queue, concurrency_limit=1), count)
+    yield CANCELLED
+    for place in range(CANCELLED):
+        lane.storage.operations.run_now(new_run(queue, concurrency_key=f"n{place}"), lease_for=LEASE, worker="w")
+
+
 BURSTS: tuple[Burst, ...] = (
     *(keys, tenants, one_tenant, recorded, claim, claim_what_waits, claim_what_ended, claim_what_expired, settle, settle_and_claim, retry),
     *(refuse, beat, publish, expire, time_out, fire, fold, fill_window, pause, limit, cancel),
+    *(cancel_together, retry_by_hand, rerun, prune, move, start_now),
 )
 
 

@@ -14,6 +14,7 @@ import psycopg
 from runlane.adapters.postgres.connection import FixedSource, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
 from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
+from runlane.adapters.postgres.operations import PostgresOperationStore
 from runlane.adapters.postgres.queues import PostgresQueueStore
 from runlane.adapters.postgres.runs import PostgresRunStore
 from runlane.adapters.postgres.storage import PostgresStorage
@@ -78,6 +79,7 @@ class WatchedStorage(PostgresStorage):
         self.triggers = PostgresTriggerStore(self.session)
         self.deliveries = PostgresDeliveryStore(self.session, self.session)
         self.maintenance = PostgresMaintenanceStore(self.session)
+        self.operations = PostgresOperationStore(self.session)
         self.runs = PostgresRunStore(self.session)
         self.queues = PostgresQueueStore(self.session, lease_for=_LEASE)
 

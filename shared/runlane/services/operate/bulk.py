@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from runlane.domain.errors import ConflictError, ContractError
+from runlane.domain.errors import ContractError
 from runlane.domain.ids import RunId
 from runlane.domain.run import Status
 from runlane.ports.clock import Clock
 from runlane.ports.stores import RunFilter, RunStore
 from runlane.services.operate.arguments import invalid
+from runlane.services.operate.patience import patiently
 
 BATCH = 100
 MOST_REFUSED = 100
-PATIENCE = (0.1, 0.4)
-"""Seconds before a batch that had to give way to another transaction is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sweep:
         while size := _size(report, extent.limit):
             page = self._store.list_runs(chosen, limit=size, cursor=report.next_cursor)
             run_ids = [run.run_id for run in page.data]
-            refused = self._patiently(act, run_ids) if run_ids else {}
+            refused = patiently(self._clock, partial(act, run_ids)) if run_ids else {}
             report = BulkReport(
                 report.matched + len(run_ids),
                 report.done + len(run_ids) - len(refused),
@@ -70,14 +70,6 @@ class Sweep:
             if page.next_cursor is None:
                 break
         return report
-
-    def _patiently(self, act: Act, run_ids: Sequence[RunId]) -> Mapping[RunId, str]:
-        for pause in PATIENCE:
-            try:
-                return act(run_ids)
-            except ConflictError:
-                self._clock.sleep(pause)
-        return act(run_ids)
 
 
 def require_extent(limit: int | None) -> None:

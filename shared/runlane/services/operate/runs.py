@@ -18,6 +18,7 @@ from runlane.services.operate.arguments import TaskName, checked_key, checked_re
 from runlane.services.operate.children import Children, wish_of
 from runlane.services.operate.filters import run_filter
 from runlane.services.operate.many_runs import ManyRuns
+from runlane.services.operate.patience import patiently
 from runlane.services.options import to_utc
 from runlane.services.publish import Publisher
 from runlane.services.trigger import TriggerResult
@@ -106,7 +107,8 @@ class Runs(ManyRuns):
 
         Of a longer `reason` the first 1 KiB is kept.
         """
-        status, wakeups = self._store.cancel_run(parse_run_id(run_id), actor=checked_key(actor, "actor"), reason=checked_reason(reason))
+        known, told, why = parse_run_id(run_id), checked_key(actor, "actor"), checked_reason(reason)
+        status, wakeups = patiently(self._clock, lambda: self._store.cancel_run(known, actor=told, reason=why))
         if status is None:
             raise run_not_found(run_id)
         self._publisher.publish(wakeups)
@@ -129,7 +131,8 @@ class Runs(ManyRuns):
 
         One that is on its way gives its slot to the next. Raises `ConflictError` `run_not_waiting` if it runs or has ended.
         """
-        answer = self._operations.reschedule_run(parse_run_id(run_id), to_utc(run_at, "run_at"), actor=checked_key(actor, "actor"))
+        known, at, told = parse_run_id(run_id), to_utc(run_at, "run_at"), checked_key(actor, "actor")
+        answer = patiently(self._clock, lambda: self._operations.reschedule_run(known, at, actor=told))
         if answer is None:
             raise run_not_found(run_id)
         if answer.is_refused:

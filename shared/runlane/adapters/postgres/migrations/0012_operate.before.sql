@@ -106,11 +106,14 @@ BEGIN
           WHERE i.ord = ANY (v_places)) x;
     SELECT array_agg(e) INTO v_effects FROM {schema}.trigger_runs_v1(v_runs, true) e;
     IF p_retry THEN
-        UPDATE {schema}.retried c SET child_id = (SELECT e.run_id FROM unnest(v_effects) e WHERE e.kind = 'run' AND v_origins[e.ord] = c.run_id)
-        WHERE c.run_id = ANY (v_origins);
-        -- A singleton that is active has a run, but no child of this one.
-        DELETE FROM {schema}.retried c WHERE c.run_id = ANY (
-            ARRAY(SELECT v_origins[e.ord] FROM unnest(v_effects) e WHERE e.kind = 'run' AND e.verdict <> 'created'));
+        FOR v_item IN SELECT v_origins[e.ord] AS origin, e.run_id, e.verdict FROM unnest(v_effects) e WHERE e.kind = 'run' LOOP
+            IF v_item.verdict = 'created' THEN
+                UPDATE {schema}.retried c SET child_id = v_item.run_id WHERE c.run_id = v_item.origin;
+            ELSE
+                -- A singleton that is active is no child of this one.
+                DELETE FROM {schema}.retried c WHERE c.run_id = v_item.origin;
+            END IF;
+        END LOOP;
     END IF;
     RETURN QUERY
     SELECT e.kind, CASE e.kind WHEN 'run' THEN v_places[e.ord] ELSE e.ord END, e.run_id, e.verdict, e.queue, e.tenant, e.concurrency_key, e.due_at,
@@ -269,31 +272,31 @@ BEGIN
     RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, {schema}.resolve_partitions_v1(q.queue_id, ARRAY[m]), v_now);
 END $$;
 
--- Ended runs that may be pruned by their age, oldest first.
+-- Ended runs that may be pruned by their age, oldest first: of a task or a queue from its own index, of all from their ends. Conditions on
+-- the other table are scalar, so that no statistics turn the walk round.
 CREATE FUNCTION {schema}.list_prunable_v1(p_ended_before timestamptz, p_statuses text[], p_task text, p_queue text, p_after uuid, p_limit int)
 RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_queue int; v_where text := ''; v_sources text[];
-    v_low uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000'); v_high uuid := {schema}.run_id_floor_v1(p_ended_before);
+    v_queue int; v_sources text[]; v_low uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+    v_high uuid := {schema}.run_id_floor_v1(p_ended_before);
 BEGIN
     IF p_queue IS NOT NULL THEN
         SELECT queue_id INTO v_queue FROM {schema}.queue WHERE name = p_queue;
-        v_where := ' AND r.queue_id = $6';
     END IF;
-    IF p_task IS NOT NULL THEN
-        v_where := v_where || ' AND r.task = $7';
+    IF p_task IS NOT NULL OR p_queue IS NOT NULL THEN
+        v_sources := ARRAY['{schema}.run x WHERE (SELECT o.status = ANY ($1) AND o.ended_at < $4 FROM {schema}.outcome o WHERE o.run_id = x.run_id)'
+            || CASE WHEN p_task IS NOT NULL THEN ' AND x.task = $7' ELSE '' END || CASE WHEN p_queue IS NOT NULL THEN ' AND x.queue_id = $6' ELSE '' END];
+    ELSIF 'succeeded' = ANY (p_statuses) THEN
+        -- Successes are in no index by status: they are the rule, and their ids are walked.
+        v_sources := ARRAY['{schema}.outcome x WHERE x.status = ANY ($1) AND x.ended_at < $4'];
+    ELSE
+        v_sources := ARRAY(SELECT format('{schema}.outcome x WHERE x.status = %L AND x.ended_at < $4', s) FROM unnest(p_statuses) s);
     END IF;
-    IF v_where <> '' THEN
-        v_where := ' AND EXISTS (SELECT 1 FROM {schema}.run r WHERE r.run_id = o.run_id' || v_where || ')';
-    END IF;
-    -- Successes are in no index by status: they are the rule, and their ids are walked.
-    v_sources := CASE WHEN 'succeeded' = ANY (p_statuses) THEN ARRAY['o.status = ANY ($1)']
-                      ELSE ARRAY(SELECT format('o.status = %L', s) FROM unnest(p_statuses) s) END;
     RETURN QUERY EXECUTE 'SELECT run_id FROM (' || (
-        SELECT string_agg('(SELECT o.run_id FROM {schema}.outcome o WHERE ' || s || ' AND o.run_id > $2 AND o.run_id < $3 AND o.ended_at < $4'
-            || v_where || ' ORDER BY o.run_id LIMIT $5)', ' UNION ALL ') FROM unnest(v_sources) s)
-        || ') x ORDER BY run_id LIMIT $5' USING p_statuses, v_low, v_high, p_ended_before, p_limit, v_queue, p_task;
+        SELECT string_agg('(SELECT x.run_id FROM ' || s || ' AND x.run_id > $2 AND x.run_id < $3 ORDER BY x.run_id LIMIT $5)', ' UNION ALL ')
+        FROM unnest(v_sources) s) || ') y ORDER BY run_id LIMIT $5'
+        USING p_statuses, v_low, v_high, p_ended_before, p_limit, v_queue, p_task;
 END $$;
 
 -- Free the keys that an ended run still owns; false: it must stay, as an idempotency key's time is not up, or somebody looks at a key
