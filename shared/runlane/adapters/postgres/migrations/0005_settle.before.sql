@@ -173,7 +173,7 @@ BEGIN
     IF p_owners IS NOT NULL THEN
         v_ended := ARRAY(SELECT m.run_id FROM unnest(v_settled) m WHERE m.ends);
         RETURN QUERY SELECT * FROM {schema}.succeed_v1(v_ended, v_heirs, v_now);
-        v_runs := {schema}.without_held_v1(v_runs, v_ended, v_heirs);
+        v_runs := {schema}.without_held_v1(v_runs);
     END IF;
     IF v_count < cardinality(p_ids) THEN
         RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements,

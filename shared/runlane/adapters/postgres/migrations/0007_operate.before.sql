@@ -78,35 +78,40 @@ BEGIN
     RAISE EXCEPTION 'run % is moving', p_run_id USING ERRCODE = 'RL002';
 END $$;
 
--- End a run that was taken out, and give its slot back. Answers whether a slot or a place in the window became free.
+-- End a run that was taken out, and give its slot back. Its place is counted out by the caller (count_out_v1).
 CREATE FUNCTION {schema}.end_cancelled_v1(q {schema}.queue, m {schema}.motion, p_origin text, p_actor text, p_data json, p_now timestamptz)
-RETURNS boolean
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_slot boolean := p_origin = 'dispatch' AND (q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL);
     v_queue_slot boolean := v_slot AND q.total_limit IS NOT NULL;
-    p {schema}.partition; v_shard int := {schema}.counter_shard_v1();
+    p {schema}.partition;
 BEGIN
     IF v_slot THEN
         UPDATE {schema}.partition x SET occupied = x.occupied - 1, slot_seq = x.slot_seq + 1 WHERE x.partition_id = m.partition_id RETURNING * INTO p;
         IF v_queue_slot THEN
             UPDATE {schema}.queue SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE queue_id = q.queue_id RETURNING * INTO q;
         END IF;
-    ELSIF p_origin = 'waiting' THEN
-        UPDATE {schema}.partition x SET waiting = x.waiting - 1, state = CASE WHEN x.waiting = 1 THEN 'e' ELSE x.state END
-        WHERE x.partition_id = m.partition_id;
     END IF;
     INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at)
     VALUES (m.run_id, 'cancelled', m.attempt, m.failures, m.seq + 1, p_now, m.due_at);
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, actor, data)
     VALUES (m.run_id, m.seq + 1, 'run.cancelled', p_now, m.attempt, p.partition_id, p.slot_seq, p.occupied,
             CASE WHEN v_queue_slot THEN q.slot_seq END, CASE WHEN v_queue_slot THEN q.occupied END, p_actor, p_data);
-    UPDATE {schema}.queue_counter SET
-        waiting = waiting - CASE p_origin WHEN 'waiting' THEN 1 ELSE 0 END,
-        scheduled = scheduled - CASE p_origin WHEN 'timer' THEN 1 ELSE 0 END,
-        dispatched = dispatched - CASE p_origin WHEN 'dispatch' THEN 1 ELSE 0 END
-    WHERE queue_id = q.queue_id AND shard = v_shard;
-    RETURN p_origin = 'dispatch';
+END $$;
+
+-- Count runs out of where they were taken from, at once: one update a run of the same row costs the square of their number.
+CREATE FUNCTION {schema}.count_out_v1(p_queue_id int, p_origins text[], p_partitions bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE v_shard int := {schema}.counter_shard_v1();
+BEGIN
+    UPDATE {schema}.partition p SET waiting = p.waiting - x.n, state = CASE WHEN p.waiting <= x.n THEN 'e' ELSE p.state END
+    FROM (SELECT o.id, count(*)::int AS n FROM unnest(p_origins, p_partitions) o(origin, id) WHERE o.origin = 'waiting' GROUP BY 1) x
+    WHERE p.partition_id = ANY (ARRAY[x.id]);
+    UPDATE {schema}.queue_counter c SET waiting = c.waiting - x.waiting, scheduled = c.scheduled - x.scheduled, dispatched = c.dispatched - x.dispatched
+    FROM (SELECT count(*) FILTER (WHERE o = 'waiting') AS waiting, count(*) FILTER (WHERE o = 'timer') AS scheduled,
+                 count(*) FILTER (WHERE o = 'dispatch') AS dispatched FROM unnest(p_origins) o) x
+    WHERE c.queue_id = p_queue_id AND c.shard = v_shard;
 END $$;
 
 -- Stop runs of one queue, each by 'cancel', 'start' / 'finish' for a time-out, or 'replace' by its successor. Waiting ones end at once;
@@ -119,7 +124,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_owners uuid[] := {schema}.lock_singletons_v1(p_ids); v_heirs {schema}.heir[]; v_ended uuid[] := '{}';
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_now timestamptz; v_place int; v_found record; v_data json;
-    v_runs {schema}.motion[]; v_origins text[]; v_awake boolean := false; v_freed boolean := false; v_touched bigint[] := '{}';
+    v_runs {schema}.motion[]; v_origins text[]; v_awake boolean := false; v_touched bigint[] := '{}'; v_left text[] := '{}'; v_freed boolean;
 BEGIN
     FOR v_place IN 1..cardinality(p_ids) LOOP
         SELECT * INTO v_found FROM {schema}.take_sleeping_v1(p_ids[v_place], p_kinds[v_place] = 'start', true);
@@ -148,15 +153,15 @@ BEGIN
         v_data := json_strip_nulls(json_build_object(
             'reason', coalesce(p_reason, CASE p_kinds[v_place] WHEN 'replace' THEN 'superseded' WHEN 'cancel' THEN NULL
                                          ELSE p_kinds[v_place] || '_timeout' END),
-            'by', CASE p_kinds[v_place] WHEN 'replace' THEN
-                (SELECT h.run_id FROM unnest(v_heirs) h WHERE h.owner_id = p_ids[v_place] AND h.is_next) END));
+            'by', CASE p_kinds[v_place] WHEN 'replace' THEN {schema}.next_of_v1(p_ids[v_place]) END));
         IF v_origins[v_place] IS NULL THEN
             SELECT * INTO v_found FROM {schema}.take_or_ask_v1(p_ids[v_place], p_kinds[v_place], p_actor, v_data, v_now);
         ELSE
             SELECT v_runs[v_place] AS run, v_origins[v_place] AS origin, NULL::text AS verdict INTO v_found;
         END IF;
         IF v_found.origin IS NOT NULL THEN
-            v_freed := {schema}.end_cancelled_v1(q, v_found.run, v_found.origin, p_actor, v_data, v_now) OR v_freed;
+            PERFORM {schema}.end_cancelled_v1(q, v_found.run, v_found.origin, p_actor, v_data, v_now);
+            v_left := v_left || v_found.origin;
             v_touched := v_touched || (v_found.run).partition_id;
             v_ended := v_ended || p_ids[v_place];
             v_found.verdict := 'cancelled';
@@ -165,9 +170,13 @@ BEGIN
             RETURN NEXT ('cancelled', 0, p_ids[v_place], v_found.verdict, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
         END IF;
     END LOOP;
+    v_freed := 'dispatch' = ANY (v_left);
+    IF cardinality(v_left) > 0 THEN
+        PERFORM {schema}.count_out_v1(p_queue_id, v_left, v_touched);
+    END IF;
     IF v_owners IS NOT NULL THEN
         RETURN QUERY SELECT * FROM {schema}.succeed_v1(v_ended, v_heirs, v_now);
-        p_runs := {schema}.without_held_v1(p_runs, v_ended, v_heirs);
+        p_runs := {schema}.without_held_v1(p_runs);
     END IF;
     IF p_runs IS NOT NULL THEN
         PERFORM {schema}.enqueue_runs_v1(p_queue_id, p_runs);

@@ -139,17 +139,24 @@ BEGIN
     RETURN v_heirs;
 END $$;
 
+-- The newest successor of an owner.
+CREATE FUNCTION {schema}.next_of_v1(p_owner uuid) RETURNS uuid
+LANGUAGE sql STABLE AS $$
+    SELECT s.run_id FROM {schema}.singleton_key k
+    CROSS JOIN LATERAL (SELECT x.run_id FROM {schema}.successor x WHERE x.task = k.task AND x.key = k.key ORDER BY x.place DESC LIMIT 1) s
+    WHERE k.run_id = p_owner
+$$;
+
 -- The heirs that enter the order of the queue at hand, should their owners end.
 CREATE FUNCTION {schema}.joining_v1(p_heirs {schema}.heir[]) RETURNS {schema}.motion[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg((h.run_id, NULL, h.due_at, h.priority, 'queued', 0, 0, h.seq, 0)::{schema}.motion) FROM unnest(p_heirs) h WHERE h.joins
 $$;
 
--- The runs without the heirs whose owners have not ended.
-CREATE FUNCTION {schema}.without_held_v1(p_runs {schema}.motion[], p_ended uuid[], p_heirs {schema}.heir[]) RETURNS {schema}.motion[]
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg(m) FROM unnest(p_runs) m
-    WHERE m.run_id <> ALL (ARRAY(SELECT h.run_id FROM unnest(p_heirs) h WHERE h.owner_id <> ALL (p_ended)))
+-- The runs without the heirs whose owners have not ended: those are still held.
+CREATE FUNCTION {schema}.without_held_v1(p_runs {schema}.motion[]) RETURNS {schema}.motion[]
+LANGUAGE sql VOLATILE AS $$
+    SELECT array_agg(m) FROM unnest(p_runs) m WHERE NOT EXISTS (SELECT 1 FROM {schema}.successor s WHERE s.run_id = m.run_id OFFSET 0)
 $$;
 
 -- Runs have ended: their keys go to their heirs, or are free. Heirs that join the queue at hand are put in order by the caller; one of
@@ -158,9 +165,12 @@ CREATE FUNCTION {schema}.succeed_v1(p_ended uuid[], p_heirs {schema}.heir[], p_n
 LANGUAGE plpgsql AS $$
 DECLARE h record;
 BEGIN
-    FOR h IN SELECT x.* FROM unnest(p_heirs) x WHERE x.owner_id = ANY (p_ended) ORDER BY x.owner_id, x.is_next LOOP
+    FOR h IN
+        SELECT x.*, first_value(x.run_id) OVER (PARTITION BY x.owner_id ORDER BY x.is_next DESC) AS next_id FROM unnest(p_heirs) x
+        WHERE EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = x.owner_id OFFSET 0)
+    LOOP
         IF NOT h.is_next THEN
-            PERFORM {schema}.supersede_v1(h.run_id, (SELECT x.run_id FROM unnest(p_heirs) x WHERE x.owner_id = h.owner_id AND x.is_next), p_now);
+            PERFORM {schema}.supersede_v1(h.run_id, h.next_id, p_now);
             CONTINUE;
         END IF;
         DELETE FROM {schema}.successor WHERE run_id = h.run_id;
@@ -176,12 +186,12 @@ END $$;
 CREATE FUNCTION {schema}.send_off_v1(p_run_id uuid, p_queue_id int, p_due_at timestamptz, p_priority int, p_seq int, p_now timestamptz)
 RETURNS {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_soon boolean := p_due_at <= p_now + interval '15 minutes'; v_shard int := {schema}.counter_shard_v1(); v_effect {schema}.effect;
+DECLARE v_soon boolean := p_due_at <= p_now + interval '15 minutes'; v_effect {schema}.effect;
 BEGIN
     IF p_due_at > p_now THEN
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
         VALUES (p_run_id, p_queue_id, p_due_at, p_priority, 'queued', 0, 0, p_seq, CASE WHEN v_soon THEN p_now END);
-        UPDATE {schema}.queue_counter SET scheduled = scheduled + 1 WHERE queue_id = p_queue_id AND shard = v_shard;
+        INSERT INTO {schema}.queue_counter_delta (queue_id, scheduled) VALUES (p_queue_id, 1);
     ELSE
         INSERT INTO {schema}.inbox (run_id, queue_id) VALUES (p_run_id, p_queue_id);
     END IF;
