@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -40,7 +40,7 @@ def follow(page: Path, folder: Path, variables: Mapping[str, str], report: Path)
     """The target of a process: follow the page; the report says what was not true, and is empty if nothing was."""
     folder.mkdir()
     os.chdir(folder)
-    _only_these(variables)
+    only_these(variables)
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
     problem = ""
@@ -55,7 +55,7 @@ def follow(page: Path, folder: Path, variables: Mapping[str, str], report: Path)
     os._exit(0)
 
 
-def _only_these(variables: Mapping[str, str]) -> None:
+def only_these(variables: Mapping[str, str]) -> None:
     for name in [name for name in os.environ if name.startswith(OURS)]:
         del os.environ[name]
     os.environ.update(variables)
@@ -95,55 +95,57 @@ class Reader:
         return f"\nthe worker said:\n{said}" if self._log.exists() and (said := self._log.read_text(encoding="utf-8")) else ""
 
     def _do(self, snippet: Snippet) -> None:
-        match snippet.kind:
-            case kind if kind in (FILE, MORE_OF_FILE):
-                self._write(snippet, "a" if kind == MORE_OF_FILE else "w")
-            case kind if kind == SCRIPT:
-                self._said = self._run_python(snippet)
-            case kind if kind == SHELL:
-                for command in re.sub(r"\\\n\s*", "", snippet.text).splitlines():
-                    if command.strip() and not command.startswith("#"):
-                        self._run_in_shell(command)
-            case kind if kind == DIALOGUE:
-                for command, stated in snippet.exchanges():
-                    self._converse(re.sub(r"\\\n\s*", "", command), stated)
-            case kind if kind == SQL:
-                with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-                    connection.execute(self._ids.real(snippet.text).encode())
-            case kind if kind == OUTPUT:
-                self._compare("the snippet before it", snippet.text, self._said)
-            case kind if kind == DEV:
-                self._develop()
-            case kind if kind == CLEAN:
-                _only_these({})
+        actions: dict[str, Callable[[Snippet], None]] = {
+            FILE: self._write,
+            MORE_OF_FILE: self._write,
+            SCRIPT: self._run_python,
+            SHELL: self._run_in_shell,
+            DIALOGUE: self._converse,
+            SQL: self._execute,
+            OUTPUT: lambda snippet: self._compare("the snippet before it", snippet.text, self._said),
+            DEV: self._develop,
+            CLEAN: lambda snippet: only_these({}),
+        }
+        if snippet.kind in actions:
+            actions[snippet.kind](snippet)
 
-    def _write(self, snippet: Snippet, mode: str) -> None:
+    def _write(self, snippet: Snippet) -> None:
         path = self._folder / snippet.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(("\n\n" if mode == "a" else "") + snippet.text)
+        before = path.read_text(encoding="utf-8") + "\n\n" if snippet.kind == MORE_OF_FILE else ""
+        path.write_text(before + snippet.text, encoding="utf-8")
         self._forget_modules()
 
-    def _run_python(self, snippet: Snippet) -> str:
+    def _run_python(self, snippet: Snippet) -> None:
         text = self._ids.real(snippet.text).replace("from __future__ import annotations\n", "\n")
         code = compile("\n" * snippet.line + text, str(self._page), "exec")
         with contextlib.redirect_stdout(io.StringIO()) as said:
             exec(code, self._main.__dict__)
-        return said.getvalue()
+        self._said = said.getvalue()
 
-    def _run_in_shell(self, command: str) -> None:
-        code, said = self._run(command)
+    def _run_in_shell(self, snippet: Snippet) -> None:
+        for command in _one_line_each(snippet.text).splitlines():
+            if command.strip() and not command.startswith("#"):
+                self._succeed(command)
+
+    def _succeed(self, command: str) -> None:
+        code, self._said = self._run(command)
         if code:
-            raise Untrue(f"$ {command}\nended with {code}:\n{said}")
-        self._said = said
+            raise Untrue(f"$ {command}\nended with {code}:\n{self._said}")
 
-    def _converse(self, command: str, stated: str) -> None:
-        if LONG_RUNNING.match(command):
-            self._running.append(Running(command, stated.removesuffix("^C\n"), self._ids))
+    def _converse(self, snippet: Snippet) -> None:
+        for written, stated in snippet.exchanges():
+            command = _one_line_each(written)
+            if LONG_RUNNING.match(command):
+                self._running.append(Running(command, stated.removesuffix("^C\n"), self._ids))
+            else:
+                self._compare(command, stated, self._run(command)[1])
             if stated.endswith("^C\n"):
                 self._running.pop().stop()
-            return
-        self._compare(command, stated, self._run(command)[1])
+
+    def _execute(self, snippet: Snippet) -> None:
+        with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+            connection.execute(self._ids.real(snippet.text).encode())
 
     def _compare(self, what: str, stated: str, said: str) -> None:
         if not self._ids.fits(stated, said):
@@ -169,11 +171,11 @@ class Reader:
             code = run(arguments)
         return code, said.getvalue()
 
-    def _develop(self) -> None:
+    def _develop(self, snippet: Snippet) -> None:
         """What `runlane dev` does, on the servers of all pages; a second time it is stopped and started again."""
         # Not killed: SQS would give a killed worker's open receive the next wakeup.
         self._stop_serving(signal.SIGTERM)
-        self._run_in_shell("runlane migrate")
+        self._succeed("runlane migrate")
         self._serving = os.fork()
         if self._serving == 0:
             self._serve()
@@ -213,6 +215,11 @@ class Reader:
         for name in own:
             del sys.modules[name]
         return own
+
+
+def _one_line_each(text: str) -> str:
+    """Commands without the line ends that a backslash goes over."""
+    return re.sub(r"\\\n\s*", "", text)
 
 
 class Running:
