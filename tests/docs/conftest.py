@@ -50,9 +50,9 @@ def follow_page(postgres: LocalPostgres, sqs: LocalSqs, tmp_path_factory: pytest
     starting = Lock()
 
     def follow_to_its_end(page: Path) -> str:
-        folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", page.stem.lower()))
-        name, report = folder.name, folder / "report"
         with starting:
+            folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", page.stem.lower()))
+            name, report = folder.name, folder / "report"
             with psycopg.connect(postgres.socket_dsn, autocommit=True) as connection:
                 connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template STRATEGY file_copy'.encode())
             url = sqs.create_queue(name, visibility_timeout=timedelta(seconds=180)).url

@@ -29,7 +29,7 @@ OURS = ("RUNLANE_", "DATABASE_URL", "AWS_")
 LONG_RUNNING = re.compile(r"runlane (?:dev|worker)\b(?!.*--help)")
 PLAIN_COMMAND = re.compile(r"runlane [^|<>;&$`\n]*")
 EXPORT = re.compile(r"export (?P<name>\w+)=(?P<value>.+)")
-SAID_WITHIN = 30.0
+SAID_WITHIN = 45.0
 
 
 class Untrue(AssertionError):
