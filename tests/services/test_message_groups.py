@@ -213,6 +213,15 @@ def test_an_expired_lease_whose_attempt_this_process_still_holds_holds_its_group
     assert not bench.deliveries.settled
 
 
+def test_a_record_that_could_not_be_claimed_at_that_moment_keeps_its_place(bench: Bench) -> None:
+    other = run("b0")
+    again = Wakeup(run_id(), "ledger")
+    bench.deliveries.claims.append(ClaimBatch((other,), wakeups=(again,)))
+    returned = bench.runlane.execute_deliveries([record(again.run_id, "a"), record(behind := run_id(), "a"), record(other, "b")])
+    assert returned == (again.run_id, behind)
+    assert (order_of([other]), bench.transport.published) == (["b0"], [again])
+
+
 def test_copies_of_a_wakeup_are_delivered_one_after_another(bench: Bench) -> None:
     one, behind = run("a0"), run("a1")
     bench.deliveries.claims += [ClaimBatch((one,)), ClaimBatch(refusals=(Refusal(one.run_id, "terminal"),)), ClaimBatch((behind,))]

@@ -196,6 +196,9 @@ class Batch:
         settlements += [_not_known(run) for run in batch.claims if run.task not in tasks]
         hints = self._refused(batch.refusals)
         self._unpublished += [*batch.wakeups, *hints]
+        for wakeup in batch.wakeups:
+            # Of a record under way: somebody held its dispatch row for a moment. The new wakeup stands behind its group; this one does not.
+            self._groups.give_back(wakeup.run_id)
         self._fail(self._worker.settler.settle(settlements).unsettled)
 
     def _start(self, claims: Sequence[ClaimedRun], claimed_at: float) -> None:
