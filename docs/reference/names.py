@@ -19,6 +19,8 @@ PARTS = {
         "runlane.bootstrap.migrate",
         "runlane.Lane",
         "runlane.Record",
+        "runlane.services.resident.worker.ResidentWorker",
+        "runlane.services.resident.worker.WorkerState",
     ],
     "Queues": ["runlane.Queue", "runlane.Throttle"],
     "Tasks": [f"runlane.{name}" for name in ("task", "Task", "Retry", "Exponential", "Fixed")],

@@ -26,7 +26,7 @@ from tests.docs.wording import Ids
 
 ROOT = Path(__file__).parents[2]
 OURS = ("RUNLANE_", "DATABASE_URL", "AWS_")
-LONG_RUNNING = re.compile(r"runlane (?:dev|worker)\b(?!.*--help)")
+LONG_RUNNING = re.compile(r"runlane (?:dev|worker)\b(?!.*(?:--help|--mode drain))")
 PLAIN_COMMAND = re.compile(r"runlane [^|<>;&$`\n]*")
 EXPORT = re.compile(r"export (?P<name>\w+)=(?P<value>.+)")
 SAID_WITHIN = 45.0

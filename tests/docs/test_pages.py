@@ -8,8 +8,8 @@ A page is written for its reader; what the tests need to know stands in how a bl
 * ```` ```console ```` holds `$ command` lines with the output that follows each, which is compared. A run id, a time, a length of time
   (`12 ms`) and the width of columns may differ; `…` stands for anything in a line, a line with nothing but `…` for any lines. An id that a
   page shows stands for the one that was printed in that place: later commands and scripts get the real one. `runlane dev` and
-  `runlane worker` go on running beside the page once they have said what is stated; they are ended as by Ctrl-C after the page, or at
-  once where the stated output ends with a line `^C`. `export NAME=value` holds for the rest of the page.
+  `runlane worker`, but in mode drain, go on running beside the page once they have said what is stated; they are ended as by Ctrl-C after
+  the page, or at once where the stated output ends with a line `^C`. `export NAME=value` holds for the rest of the page.
 * ```` ```sh ```` holds commands that must succeed, ```` ```sql ```` statements that must; ```` ```text ```` states what the snippet before
   it printed. Blocks in other languages are shown only.
 * Remarks in comments on a line of their own, not shown. `<!-- runlane dev -->`: from here on the folder's application is served
