@@ -16,11 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from runlane.cli import dev_session
 from runlane.cli.manual import MANUALS
-from tests.acceptance.command import command, inside, runlane, variables
+from runlane.domain.errors import ConfigurationError
+from runlane.services.operate.runs import Runs
+from runlane.settings import read_settings
+from tests.acceptance.command import Answer, command, inside, runlane, variables
 from tests.acceptance.conftest import Run
 
 SUMMARY = [
@@ -225,6 +230,26 @@ def test_a_waiting_run_is_moved_to_another_time(run: Run) -> None:
     assert run("runs", "reschedule", run_id, "--in", "2h").out.startswith("scheduled, due ")
     run("runs", "cancel", run_id)
     assert "only a run that waits" in run("runs", "reschedule", run_id, "--in", "1s").err
+
+
+def test_who_stops_waiting_is_told_that_the_run_goes_on(run: Run) -> None:
+    with mock.patch.object(Runs, "wait", side_effect=KeyboardInterrupt):
+        stopped = run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--tenant", "awaited", "--wait", "1h")
+    (run_id,) = (found["run_id"] for found in run("runs", "list", "--tenant", "awaited", "--json").document["data"])
+    assert stopped == Answer(130, "", f"the run goes on: runlane runs show {run_id} --watch\n")
+    run("runs", "cancel", run_id)
+
+
+def test_a_database_of_an_older_checkout_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise ConfigurationError("migration 0001_tables was applied with another text; never", code="migration_edited")
+
+    monkeypatch.setattr(dev_session, "migrate", refuse)
+    settings = read_settings(NOBODY)
+    with pytest.raises(ConfigurationError, match=r"0001_tables has changed since.*: rm -r \S*\.runlane$"):
+        dev_session._migrated(settings, ["DATABASE_URL"])
+    with pytest.raises(ConfigurationError, match=r"never$"):
+        dev_session._migrated(settings, [])
 
 
 def test_the_owner_of_a_key_is_found(run: Run) -> None:

@@ -55,7 +55,7 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
         _welcome(found, tasks, changed, workers, tick_every, as_json)
         while not stopping.wait(LOOK_EVERY):
             if dead := running.replace_dead():
-                console().print(Text(f"{dead} ended; another takes its place", style="yellow"))
+                console(stderr=True).print(Text(f"{dead} ended; another takes its place", style="yellow"))
             stopping.wait(RESTART_AFTER if dead else 0)
 
 
@@ -67,8 +67,8 @@ def _migrated(found: Settings, made: Collection[str]) -> tuple[str, ...]:
             raise
         folder = _short(local_folder())
         raise ConfigurationError(
-            f"{folder} holds the database of another state of this repository ({error.message.partition(' was ')[0]} has changed since); "
-            f"its runs were only tries? then remove it: rm -r {folder}",
+            f"{folder} holds the database of another version of Runlane ({error.message.partition(' was ')[0]} has changed since); "
+            f"if its runs may go, begin anew: rm -r {folder}",
             code=error.code,
         ) from error
 
@@ -144,7 +144,7 @@ def _workers(project: Project, variables: Mapping[str, str], found: Settings, co
     try:
         yield running
     finally:
-        console().print(Text("stopping …", style="dim"))
+        console(stderr=True).print(Text("stopping …", style="dim"))
         running.stop()
 
 
