@@ -29,6 +29,12 @@ FAULTS = {
     "a run is behind its history": ("UPDATE runlane.lease SET seq = seq - 1", "audit_histories"),
     "an end is not in the history": (f"UPDATE runlane.outcome SET status = 'failed' WHERE run_id = {SUCCEEDED}", "audit_ends"),
     "an end has no outcome": (f"DELETE FROM runlane.outcome WHERE run_id = {SUCCEEDED}", "audit_ends"),
+    "an active run loses its singleton key": ("DELETE FROM runlane.singleton_key WHERE key = 's'", "audit_singletons"),
+    "an active run's key goes to another": (
+        f"UPDATE runlane.singleton_key SET run_id = {SUCCEEDED} WHERE key = 's'",
+        "audit_singletons",
+    ),
+    "a successor is lost": ("DELETE FROM runlane.successor", "audit_places"),
     "a run has two owners": (
         f"INSERT INTO runlane.event (run_id, seq, type, at, actor) SELECT {LEASED}, 99, 'run.claimed', now(), 'thief'",
         "audit_owners",
@@ -70,6 +76,7 @@ def history(lane: Lane) -> Lane:
     lane.settle(settlement(lane.claim_one(made[1]), OutcomeKind.RELEASED))
     lane.cancel(made[4])
     lane.claim(made[2])
+    lane.trigger(*(new_run("main", concurrency_key="a", singleton_key="s", singleton_mode="latest") for _ in range(3)))
     return lane
 
 
@@ -97,7 +104,7 @@ def test_a_changed_limit_does_not_condemn_what_came_before(history: Lane, dsn: s
 def test_counts_tell_runs_releases_and_the_most_slots_held(history: Lane, dsn: str, connection: psycopg.Connection) -> None:
     audit = PostgresAudit(Within(dsn, connection))
     (runs,) = audit.run_counts()
-    assert (runs.recorded, runs.succeeded, runs.cancelled, runs.ended) == (7, 1, 1, 2)
+    assert (runs.recorded, runs.succeeded, runs.cancelled, runs.ended) == (10, 1, 2, 3)
     (counts,) = audit.history_counts()
     assert (counts.released, counts.highest_in_partition, counts.highest_in_queue) == (1, 2, 4)
     assert [(wait.is_named, wait.runs) for wait in audit.waits(["a"])] == [(True, 3)]
