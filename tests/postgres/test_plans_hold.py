@@ -16,7 +16,7 @@ import pytest
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
-from runlane.ports.stores import ClaimedRun, PublishResult
+from runlane.ports.stores import ClaimedRun, NewRun, PublishResult
 from tests.postgres.factories import LEASE, PAST, Lane, ids, new_run, settlement
 from tests.postgres.visits import WatchedSession, WatchedStorage
 
@@ -244,10 +244,47 @@ def start_now(lane: Lane, queue: str, count: int) -> Iterator[int]:
         lane.storage.operations.run_now(new_run(queue, concurrency_key=f"n{place}"), lease_for=LEASE, worker="w")
 
 
+def keyed(queue: str, count: int, mode: str = "latest") -> list[NewRun]:
+    options = {"task": queue, "singleton_mode": mode}
+    return [new_run(queue, singleton_key=f"s{place}", concurrency_key=f"k{place}", **options) for place in range(count)]
+
+
+def leave_successors(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, total_limit=2 * count))
+    lane.trigger(*keyed(queue, count))
+    yield 2 * count
+    for _ in range(2):
+        lane.trigger(*keyed(queue, count))
+
+
+def succeed(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, concurrency_limit=1))
+    claims = lane.claim(*ids(lane.trigger(*keyed(queue, count)).runs)).claims
+    lane.trigger(*keyed(queue, count // 2))
+    yield count
+    lane.succeed(*claims)
+
+
+def replace(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, total_limit=count // 2))
+    lane.trigger(*keyed(queue, count))
+    yield count
+    lane.trigger(*keyed(queue, count, "cancel"))
+
+
+def fold_successors(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, concurrency_limit=1))
+    lane.trigger(*keyed(queue, count))
+    for mode in ("latest", "cancel"):
+        lane.trigger(*keyed(queue, count, mode), eager=False)
+    yield 2 * count
+    lane.storage.triggers.dispatch([queue])
+
+
 BURSTS: tuple[Burst, ...] = (
     *(keys, tenants, one_tenant, recorded, claim, claim_what_waits, claim_what_ended, claim_what_expired, settle, settle_and_claim, retry),
     *(refuse, beat, publish, expire, time_out, fire, fold, fill_window, pause, limit, cancel),
-    *(cancel_together, retry_by_hand, rerun, prune, move, start_now),
+    *(cancel_together, retry_by_hand, rerun, prune, move, start_now, leave_successors, succeed, replace, fold_successors),
 )
 
 
