@@ -22,13 +22,14 @@ LEFT JOIN {schema}.timer t ON t.run_id = r.run_id
 LEFT JOIN {schema}.successor h ON h.run_id = r.run_id;
 
 -- The newest runs below a cursor that match, newest first. Statuses are looked up where they stand: ended runs in outcome, active
--- ones in the small tables; without statuses the runs themselves are walked.
+-- ones in the small tables; without statuses the runs themselves are walked. A run is only looked at for what filters by it: else a
+-- plan may walk over all younger runs to meet the first that has ended so.
 CREATE FUNCTION {schema}.list_runs_v1(
     p_statuses text[], p_task text, p_queue text, p_tenant text, p_key text, p_source text, p_low uuid, p_high uuid,
     p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_queue int; v_where text := ''; v_part text; v_sources text[] := '{}'; v_ended text[];
+    v_queue int; v_where text := ''; v_part text; v_sources text[] := '{}'; v_from text;
 BEGIN
     IF p_queue IS NOT NULL THEN
         SELECT queue_id INTO v_queue FROM {schema}.queue WHERE name = p_queue;
@@ -48,28 +49,25 @@ BEGIN
     IF p_statuses IS NULL THEN
         v_sources := ARRAY['SELECT r.run_id FROM {schema}.run r WHERE r.run_id >= $6 AND r.run_id < $7' || v_where || ' ORDER BY r.run_id DESC LIMIT $8'];
     ELSE
-        v_ended := ARRAY(SELECT s FROM unnest(p_statuses) s WHERE s IN ('succeeded', 'failed', 'cancelled'));
-        FOREACH v_part IN ARRAY v_ended LOOP
-            v_sources := v_sources || (format(
-                'SELECT r.run_id FROM {schema}.outcome o JOIN {schema}.run r ON r.run_id = o.run_id WHERE o.status = %L AND o.run_id >= $6 '
-                'AND o.run_id < $7 AND r.run_id >= $6 AND r.run_id < $7', v_part) || v_where || ' ORDER BY o.run_id DESC LIMIT $8');
+        v_from := '{schema}.%I x' || CASE WHEN v_where <> '' THEN ' JOIN {schema}.run r ON r.run_id = x.run_id AND r.run_id >= $6 AND r.run_id < $7'
+                                    ELSE '' END || ' WHERE x.run_id >= $6 AND x.run_id < $7' || v_where;
+        FOREACH v_part IN ARRAY ARRAY(SELECT s FROM unnest(p_statuses) s WHERE s IN ('succeeded', 'failed', 'cancelled')) LOOP
+            v_sources := v_sources || (format(v_from, 'outcome') || format(' AND x.status = %L', v_part));
         END LOOP;
         IF p_statuses && ARRAY['running', 'cancellation_requested'] THEN
-            v_sources := v_sources || ('SELECT r.run_id FROM {schema}.lease x JOIN {schema}.run r ON r.run_id = x.run_id WHERE x.run_id >= $6 AND x.run_id < $7 '
-                || 'AND CASE WHEN x.cancel_requested_at IS NULL THEN ''running'' ELSE ''cancellation_requested'' END = ANY ($1)'
-                || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
+            v_sources := v_sources || (format(v_from, 'lease')
+                || ' AND CASE WHEN x.cancel_requested_at IS NULL THEN ''running'' ELSE ''cancellation_requested'' END = ANY ($1)');
         END IF;
         IF p_statuses && ARRAY['queued', 'scheduled', 'retrying', 'released'] THEN
             FOREACH v_part IN ARRAY ARRAY['dispatch', 'waiting', 'timer', 'successor'] LOOP
-                v_sources := v_sources || (format('SELECT r.run_id FROM {schema}.%I x JOIN {schema}.run r ON r.run_id = x.run_id '
-                    'WHERE x.run_id >= $6 AND x.run_id < $7 AND CASE WHEN x.status = ''queued'' AND x.due_at > now() THEN ''scheduled'' '
-                    'ELSE x.status END = ANY ($1)', v_part) || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
+                v_sources := v_sources || (format(v_from, v_part)
+                    || ' AND CASE WHEN x.status = ''queued'' AND x.due_at > now() THEN ''scheduled'' ELSE x.status END = ANY ($1)');
             END LOOP;
-            IF 'queued' = ANY (p_statuses) THEN
-                v_sources := v_sources || ('SELECT r.run_id FROM {schema}.inbox x JOIN {schema}.run r ON r.run_id = x.run_id WHERE x.run_id >= $6 '
-                    || 'AND x.run_id < $7' || v_where || ' ORDER BY x.run_id DESC LIMIT $8');
-            END IF;
         END IF;
+        IF 'queued' = ANY (p_statuses) THEN
+            v_sources := v_sources || format(v_from, 'inbox');
+        END IF;
+        v_sources := ARRAY(SELECT 'SELECT x.run_id FROM ' || s || ' ORDER BY x.run_id DESC LIMIT $8' FROM unnest(v_sources) s);
     END IF;
     IF cardinality(v_sources) > 0 THEN
         RETURN QUERY EXECUTE 'SELECT run_id FROM ((' || array_to_string(v_sources, ') UNION ALL (') || ')) x ORDER BY run_id DESC LIMIT $8'

@@ -17,7 +17,7 @@ FROM {schema}.list_runs_v1(
     %(statuses)s::text[], %(task)s, %(queue)s, %(tenant)s, %(key)s, %(source)s,
     CASE WHEN %(after)s::timestamptz IS NULL THEN '00000000-0000-0000-0000-000000000000'::uuid ELSE {schema}.run_id_floor_v1(%(after)s::timestamptz) END,
     least(%(cursor)s::uuid, {schema}.run_id_floor_v1(%(before)s::timestamptz), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid), %(limit)s) i(run_id)
-CROSS JOIN LATERAL (SELECT * FROM {schema}.run_state s WHERE s.run_id = i.run_id) s
+CROSS JOIN LATERAL (SELECT * FROM {schema}.run_state s WHERE s.run_id = i.run_id OFFSET 0) s
 ORDER BY s.run_id DESC;
 
 -- name: list_events
