@@ -305,6 +305,16 @@ def rows_of_others(lane: Lane) -> None:
     lane.trigger(*(new_run("others") for _ in range(300)), eager=False)
 
 
+def rows_that_are_gone(lane: Lane) -> None:
+    """Tables with room and nothing in it: every index of them seems to cost the same."""
+    rows_of_others(lane)
+    for (table,) in lane.connection.execute(TABLES.encode()).fetchall():
+        if table not in ("queue", "queue_counter", "environment", "migration"):
+            lane.connection.execute(f"DELETE FROM runlane.{table}".encode())
+    lane.connection.execute(b"UPDATE runlane.queue_counter SET waiting = 0, scheduled = 0, dispatched = 0, running = 0")
+    lane.connection.execute(b"UPDATE runlane.queue SET occupied = 0")
+
+
 @pytest.fixture
 def still(connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
     """A database of which only the test makes statistics."""
@@ -316,12 +326,12 @@ def still(connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
         connection.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)".encode())
 
 
-@pytest.mark.parametrize("seen", [no_rows, hardly_a_row, rows_of_others])
+@pytest.mark.parametrize("seen", [no_rows, hardly_a_row, rows_of_others, rows_that_are_gone])
 def test_a_run_of_a_burst_costs_the_same_whatever_the_statistics_saw(
     dsn: str, still: psycopg.Connection, lane: Lane, seen: Callable[[Lane], None]
 ) -> None:
     seen(lane)
-    still.execute(b"VACUUM ANALYZE")
+    still.execute(b"VACUUM (ANALYZE, TRUNCATE off)")
     with closing(WatchedStorage(dsn)) as storage:
         watched = Lane(storage, still)
         for place, burst in enumerate(BURSTS):

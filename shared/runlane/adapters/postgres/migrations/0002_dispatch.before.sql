@@ -118,7 +118,7 @@ DECLARE v_ids uuid[]; v_runs {schema}.motion[];
 BEGIN
     WITH d AS (
         DELETE FROM {schema}.inbox i USING (
-            SELECT run_id FROM {schema}.inbox WHERE queue_id = p_queue_id ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
+            SELECT run_id FROM {schema}.inbox WHERE queue_id = p_queue_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
         WHERE i.run_id = ANY (ARRAY[x.run_id]) RETURNING i.run_id)
     SELECT array_agg(run_id) INTO v_ids FROM d;
     IF v_ids IS NULL THEN
