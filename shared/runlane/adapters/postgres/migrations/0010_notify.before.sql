@@ -21,3 +21,15 @@ BEGIN
     END LOOP;
     RETURN v_count;
 END $$;
+
+-- What an idle worker may have to do: is a run dispatched on these queues, on which of them are runs recorded, and when is the next timer of
+-- any queue due? Plans are pinned here: where one queue holds all rows, a scan for another's looks cheap and reads them all.
+CREATE FUNCTION {schema}.look_v1(p_queues text[], OUT is_dispatched boolean, OUT recorded text[], OUT due_in interval)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    is_dispatched := EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = ANY (p_queues)
+                             AND EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id OFFSET 0));
+    recorded := ARRAY(SELECT q.name FROM {schema}.queue q WHERE q.name = ANY (p_queues)
+                      AND EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0) ORDER BY q.queue_id);
+    due_in := (SELECT t.due_at FROM {schema}.timer t ORDER BY t.due_at, t.run_id LIMIT 1) - clock_timestamp();
+END $$;

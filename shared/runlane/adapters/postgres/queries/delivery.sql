@@ -28,12 +28,8 @@ SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json, %(ids)s::uuid[]);
 SELECT * FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(ids)s::uuid[], %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
 
 -- name: look
--- What an idle worker may have to do: is a run dispatched on these queues, on which of them are runs recorded, and when is the next timer due?
-SELECT EXISTS (SELECT 1 FROM {schema}.queue q CROSS JOIN LATERAL (
-                   SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id LIMIT 1) d WHERE q.name = ANY (%(queues)s::text[])),
-       ARRAY(SELECT q.name FROM {schema}.queue q CROSS JOIN LATERAL (
-                 SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id LIMIT 1) i WHERE q.name = ANY (%(queues)s::text[])),
-       (SELECT due_at FROM {schema}.timer ORDER BY due_at, run_id LIMIT 1) - clock_timestamp();
+-- What an idle worker may have to do.
+SELECT is_dispatched, recorded, due_in FROM {schema}.look_v1(%(queues)s::text[]);
 
 -- name: keep_polled
 -- Somebody listens on these queues for a while.
