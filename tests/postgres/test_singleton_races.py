@@ -27,7 +27,7 @@ from tests.postgres.workers import run_processes, trigger_in_turn
 
 pytestmark = pytest.mark.postgres
 HOUR = timedelta(hours=1)
-ROUNDS = 8
+ROUNDS = 5
 
 
 @pytest.fixture
