@@ -62,8 +62,12 @@ def follow_page(postgres: LocalPostgres, sqs: LocalSqs, tmp_path_factory: pytest
             process = processes.Process(target=follow, args=(page, folder / "folder", variables, report))
             process.start()
         process.join(PAGE_TAKES_AT_MOST)
-        if process.is_alive():
-            process.kill()
+        is_late = process.is_alive()
+        process.kill()
+        # Dropped before it is written to the disk: of all together that takes seconds.
+        with psycopg.connect(postgres.socket_dsn, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+        if is_late:
             return f"{page.name} takes longer than {PAGE_TAKES_AT_MOST:.0f} s"
         return report.read_text(encoding="utf-8") if report.exists() else f"{page.name}: its process ended with {process.exitcode}"
 
