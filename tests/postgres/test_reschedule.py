@@ -141,3 +141,19 @@ def test_whoever_is_first_has_the_run(lane: Lane, other_storage: PostgresStorage
         lane.storage.operations.cancel_runs([run_id, other], actor=None, reason=None)
         for lease in lane.connection.execute("SELECT run_id::text, token::text FROM runlane.lease").fetchall():
             lane.settle(Settlement(*lease, OutcomeKind.SUCCEEDED, result="null"))
+
+
+@pytest.mark.parametrize("rival", ["claim", "tick", "cancel"])
+def test_a_run_moved_to_now_starts_once(lane: Lane, other_storage: PostgresStorage, rival: str) -> None:
+    """Its time has come anyway: it is due by its timer and by the move, and dispatched by whoever is first."""
+    lane.queues(Queue("work", concurrency_limit=1))
+    for _ in range(8):
+        run_id = lane.trigger_one("work", delay=HOUR)
+        lane.age_timer(run_id)
+        at_once(lambda run_id=run_id: lane.reschedule(run_id, PAST), lambda run_id=run_id: RACES[rival](other_storage, run_id))
+        lane.claim(run_id)
+        events = lane.events(run_id)
+        assert events.count("run.dispatched") <= 1
+        assert events.count("run.claimed") == (0 if "run.cancelled" in events else 1), events
+        for lease in lane.connection.execute("SELECT run_id::text, token::text FROM runlane.lease").fetchall():
+            lane.settle(Settlement(*lease, OutcomeKind.SUCCEEDED, result="null"))
