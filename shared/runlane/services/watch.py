@@ -83,7 +83,7 @@ class Watch:
 
     def _looks_at(self) -> float:
         """When to take in more."""
-        return self._intake.next_at if self._worker.room > 0 else inf
+        return self._intake.next_at if self._intake.is_open and self._worker.room > 0 else inf
 
     def _moment(self, attempt: Attempt, now: float) -> float:
         """When to look at an attempt again."""

@@ -63,9 +63,11 @@ def test_an_attempt_that_outlives_the_grace_is_released_whether_it_listens_or_no
     until(lambda: {stage.get(run_id).status for run_id in runs} == {Status.SUCCEEDED})
 
 
-def test_a_drained_queue_holds_nothing_that_is_due_and_the_command_ends_by_itself(open_stage: OpenStage) -> None:
-    stage = open_stage()
+@pytest.mark.parametrize("variables", [{}, {"RUNLANE_TRANSPORT": "none", "RUNLANE_QUEUE_URL": ""}], ids=["sqs", "no transport"])
+def test_a_drained_queue_holds_nothing_that_is_due_and_the_command_ends_by_itself(variables: dict[str, str], open_stage: OpenStage) -> None:
+    stage = open_stage(**variables)
     runs = [result.run.run_id for result in stage.runlane.trigger_many(noop, range(40), dispatch="deferred")]
+    runs.append(stage.runlane.trigger(noop, 40).run.run_id)
     runs += [result.run.run_id for result in stage.runlane.trigger_many(noop, range(5), delay="10ms")]
     later = stage.runlane.trigger(noop, 1, delay="1h").run.run_id
     until(lambda: stage.value("SELECT count(*) FROM runlane.timer WHERE due_at <= clock_timestamp()") == 5)
