@@ -130,7 +130,7 @@ BEGIN
     PERFORM {schema}.lock_singletons_v1(p_ids);
     FOR v_lot IN
         SELECT r.queue_id, array_agg(r.run_id ORDER BY r.run_id) AS ids FROM {schema}.run r
-        WHERE r.run_id = ANY (p_ids) AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = r.run_id) GROUP BY 1 ORDER BY 1
+        WHERE r.run_id = ANY (p_ids) AND NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = r.run_id OFFSET 0) GROUP BY 1 ORDER BY 1
     LOOP
         RETURN QUERY SELECT * FROM {schema}.stop_runs_v1(
             v_lot.queue_id, v_lot.ids, array_fill('cancel'::text, ARRAY[cardinality(v_lot.ids)]), p_actor, p_reason);
