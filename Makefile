@@ -26,7 +26,7 @@ dev: $(LOCAL) ## the whole product on this machine, until interrupted
 	@.venv/bin/runlane dev
 
 test: $(DEV) ## every test
-	.venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	.venv/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(DEV) ## style, types and the direction of imports
 	.venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/lint-imports
