@@ -22,7 +22,7 @@ from tests.postgres.visits import WatchedSession, WatchedStorage
 
 pytestmark = pytest.mark.postgres
 
-FEW, BURST = 2, 200
+FEW, BURST = 2, 120
 EACH = 75
 """Rows that all executions of a statement may visit for each run of a burst; a walk over the burst for each is BURST of them at least."""
 CANCELLED = 20
