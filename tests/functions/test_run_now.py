@@ -140,14 +140,16 @@ def test_a_handler_that_holds_the_only_place_may_run_another_task_now(open_world
 def test_a_caller_that_is_interrupted_leaves_the_attempt_to_its_thread(open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     from runlane.services.watch import Watch
 
-    go_on = threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     @task("held")
     def held(number: int) -> int:
+        started.set()
         go_on.wait(10)
         return number
 
     def interrupted(self: Watch) -> None:
+        started.wait(10)
         raise KeyboardInterrupt
 
     world = _open(open_world, held)

@@ -3,14 +3,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
 
-from runlane.domain.outcome import Failure, OutcomeKind
+from runlane.domain.outcome import Failure, OutcomeKind, Settlement
+from runlane.domain.run import Status
 from runlane.domain.task import task
-from runlane.ports.stores import ClaimBatch
+from runlane.ports.stores import ClaimBatch, SettleBatch, SettledRun
 from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from tests.services.fakes import claimed
@@ -124,6 +125,33 @@ def test_a_resident_worker_keeps_the_lease_until_the_thread_ends_then_settles() 
     settled = bench.deliveries.outcomes[run.run_id]
     assert (settled.kind, settled.failure and settled.failure.code) == (OutcomeKind.RETRY, "timed_out")
     eventually(lambda: not bench.runlane._worker.heartbeat.holds(run.run_id))
+
+
+def test_the_lease_of_an_attempt_that_nobody_waits_for_is_kept() -> None:
+    bench = Bench(TASKS, deadline_margin="50ms")
+    delivered(bench, claimed("hung.briefly", "1"))
+    eventually(lambda: "heartbeat" in bench.deliveries.calls or "read" in bench.deliveries.calls)
+
+
+def test_a_delivery_that_is_broken_off_leaves_its_attempts_to_their_threads_and_hands_back_the_others() -> None:
+    bench = Bench(TASKS, worker_concurrency=2)
+    first, under_way, waiting = claimed("quick", "1"), claimed("hung", "1"), claimed("hung", "2")
+    breaks = [KeyboardInterrupt()]
+
+    def settle(settlements: Sequence[Settlement]) -> SettleBatch:
+        if breaks:
+            raise breaks.pop()
+        return SettleBatch(tuple(SettledRun(one.run_id, Status.SUCCEEDED) for one in settlements), ())
+
+    bench.deliveries.on_settle = settle
+    bench.deliveries.claims.append(ClaimBatch((first, under_way, claimed("hung", "3"), waiting)))
+    with pytest.raises(KeyboardInterrupt):
+        bench.runlane.execute_deliveries(records([first, under_way, waiting]))
+    assert bench.deliveries.outcomes[waiting.run_id].kind is OutcomeKind.HANDED_BACK
+    assert under_way.run_id not in bench.deliveries.outcomes
+    gate.set()
+    eventually(lambda: under_way.run_id in bench.deliveries.outcomes)
+    assert bench.deliveries.outcomes[under_way.run_id].kind is OutcomeKind.SUCCEEDED
 
 
 def test_a_worker_whose_every_place_is_held_by_strays_returns_its_messages() -> None:

@@ -72,28 +72,26 @@ class Batch:
 
     def run(self) -> None:
         """Deliver the wakeups, and go on with what follows from them while time remains."""
-        with self.budget.waking(self.look):
+        try:
+            with self.budget.waking(self.look):
+                self._run()
+        except BaseException:  # Whoever waited is interrupted, the attempts are not.
+            self._leave_all()
+            raise
+
+    def _run(self) -> None:
+        with self._turn:
+            self._wake([run_id for run_id in self._queues_by_run if run_id not in self._groups.run_ids])
+            self._claim_in_groups()
+            is_done = self._end_turn()
+        while not is_done:
+            self._watch.wait()
             with self._turn:
-                self._wake([run_id for run_id in self._queues_by_run if run_id not in self._groups.run_ids])
-                self._claim_in_groups()
-                is_done = self._end_turn()
-            while not is_done:
-                self._watch.wait()
-                with self._turn:
-                    is_done = self._go_on()
+                is_done = self._go_on()
 
     def look(self) -> None:
         """Called from any thread: there may be something to take in, or less time than before."""
         self._finished.call()
-
-    def leave(self) -> None:
-        """Called when `run` was broken off: what has ended is settled, and the rest by the threads that run it, when it ends."""
-        with self._turn:
-            if self._open:
-                self._leave_to_themselves(list(self._open.values()))
-            self._finished.wait_for_all(LAST_MOMENT)
-            self._settle(self._finished.take())
-            self._publish()
 
     def finish(self, attempt: Attempt) -> None:
         """Called by the thread that ran it."""
@@ -317,11 +315,14 @@ class Batch:
             self._worker.heartbeat.ensure_beating()
 
     def _hand_back(self) -> None:
+        self._settle(self._withdraw())
+
+    def _withdraw(self) -> list[Attempt]:
         self._groups.close()
         waiting = self._worker.pool.withdraw(self)
         for attempt in waiting:
             self._worker.pipeline.conclude(attempt, NotStarted(ZERO, "out_of_time"))
-        self._settle(waiting)
+        return waiting
 
     def _leave(self, hung: Sequence[Attempt]) -> bool:
         if self._worker.exit_process is not None:
@@ -329,6 +330,17 @@ class Batch:
             self._worker.exit_process()
             return True
         return self._leave_to_themselves(hung)
+
+    def _leave_all(self) -> None:
+        """What has ended is settled, what has not begun is handed back, and the rest is settled by the threads that run it."""
+        with self._turn:
+            self._is_closing = True
+            waiting = self._withdraw()
+            if under_way := [attempt for attempt in self._open.values() if attempt not in waiting]:
+                self._leave_to_themselves(under_way)
+            self._finished.wait_for_all(LAST_MOMENT)
+            self._settle([*self._finished.take(), *waiting])
+            self._publish()
 
     def _leave_to_themselves(self, hung: Sequence[Attempt]) -> bool:
         """They keep leases and slots until their threads end; True if none has ended after all."""
@@ -338,6 +350,9 @@ class Batch:
             del self._open[attempt.claim.run_id]
             self._groups.give_back(attempt.claim.run_id)
         self._finished.open_count = len(self._open)
+        if strays:
+            # Nobody looks at them any more, so nobody else would see that their leases need it.
+            self._worker.heartbeat.ensure_beating()
         self._worker.telemetry.emit("attempt.strayed", run_ids=[attempt.claim.run_id for attempt in strays])
         return not self._open
 

@@ -99,12 +99,7 @@ class RunNow:
         return replace(worker, settings=settings, pool=AttemptPool(worker.pipeline, 1), heartbeat=heartbeat, exit_process=None)
 
     def _execute(self, worker: Worker, intake: NewLease) -> None:
-        batch = Batch(worker, TimeBudget(worker.clock, None, worker.settings.deadline_margin), {}, intake=intake)
-        try:
-            batch.run()
-        except BaseException:  # Whoever waited is interrupted, the attempt is not.
-            batch.leave()
-            raise
+        Batch(worker, TimeBudget(worker.clock, None, worker.settings.deadline_margin), {}, intake=intake).run()
 
     def _result(self, recorded: RecordedRun, *, is_executed: bool) -> RunNowResult:
         run = self._reads.get_run(recorded.run_id)
