@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from runlane import Queue
 from runlane.adapters.postgres.migrate import pending
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.testing.application import server_for_tests
 from runlane.testing.databases import MOST_USES, PREFIX, Databases
 from runlane.testing.rows import FEW
 from tests.postgres.factories import new_run
@@ -126,3 +129,35 @@ def test_what_a_killed_process_left_is_dropped_and_what_a_live_one_has_is_kept(s
     kept = {str(name) for (name,) in execute(server_dsn, "SELECT datname FROM pg_database")}
     assert names - kept >= {name_of(dsn)}
     assert name_of(runlane_database) in kept
+
+
+FOREIGN = ["runlane_test_app", f"{PREFIX}0123456789ab_app", f"{PREFIX}0123456789ab_1_app", f"{PREFIX}0123456789AB_1"]
+
+
+@pytest.fixture
+def foreign(server_dsn: str) -> Iterator[list[str]]:
+    """Databases of somebody else, named much like those of the tests."""
+    for name in FOREIGN:
+        execute(server_dsn, f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')
+    yield FOREIGN
+    for name in FOREIGN:
+        execute(server_dsn, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def test_a_database_that_is_only_named_alike_is_kept(server_dsn: str, foreign: list[str]) -> None:
+    with Databases(server_dsn):
+        pass
+    kept = {name for (name,) in execute(server_dsn, "SELECT datname FROM pg_database")}
+    assert set(foreign) <= kept
+
+
+@pytest.mark.parametrize("name", [FOREIGN[0], f"{PREFIX}0123456789ab_2"], ids=["named alike", "named the same"])
+def test_the_database_that_one_is_given_is_kept(server_dsn: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute(server_dsn, f"CREATE DATABASE {name} STRATEGY FILE_COPY")
+    monkeypatch.setenv("RUNLANE_TEST_DATABASE_URL", make_conninfo(server_dsn, dbname=name))
+    try:
+        with server_for_tests() as given, Databases(given) as mine, mine.lend() as dsn:
+            assert name_of(dsn) != name
+        assert execute(server_dsn, f"SELECT count(*) FROM pg_database WHERE datname = '{name}'") == [(1,)]
+    finally:
+        execute(server_dsn, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -19,6 +19,7 @@ from runlane.adapters.postgres.migrate import migrate
 from runlane.testing.rows import Contents
 
 PREFIX = "runlane_test_"
+ANY_SESSION = f"{PREFIX}[0-9a-f]{{12}}"
 MOST_USES = 50
 """Deleted rows leave their space behind, so that a database is not used for ever."""
 
@@ -33,8 +34,9 @@ class _Database:
 class Databases:
     """The test databases of one process on one server; also a context manager, which drops them.
 
-    server_dsn: of a role that may create databases. Their names begin with `runlane_test_`. Whatever databases an earlier process
-    left there when it was killed are dropped first: theirs are those whose process has no connection any more.
+    server_dsn: of a role that may create databases. They are named `runlane_test_<12 hex digits>_<number>`, or `_template`. What an
+    earlier process left there under such a name when it was killed is dropped first, that is, if its process has no connection any
+    more; never the database of `server_dsn`, nor one that is named otherwise.
     """
 
     def __init__(self, server_dsn: str, *, schema: str = "runlane", environment: str = "test") -> None:
@@ -67,7 +69,7 @@ class Databases:
 
     def close(self) -> None:
         """Drop every database of this process."""
-        for name in self._named(f"{self._session}_"):
+        for name in self._named(self._session):
             self._drop(name)
         self._keeper.close()
 
@@ -100,15 +102,19 @@ class Databases:
 
     def _drop_left_behind(self) -> None:
         # In this order: whoever made one of these databases had its connection before.
-        names = self._named(PREFIX)
+        names = self._named(ANY_SESSION)
         alive = {name for (name,) in self._keeper.execute("SELECT application_name FROM pg_stat_activity")}
         for name in names:
             if name[: len(self._session)] not in alive:
                 self._drop(name)
 
-    def _named(self, prefix: str) -> list[str]:
-        query = "SELECT datname FROM pg_database WHERE starts_with(datname, %s) AND pg_has_role(datdba, 'MEMBER') ORDER BY 1"
-        return [name for (name,) in self._keeper.execute(query, (prefix,))]
+    def _named(self, session: str) -> list[str]:
+        """The databases that sessions of that name, a regular expression, made and this role may drop."""
+        query = (
+            "SELECT datname FROM pg_database WHERE datname ~ %s AND datname <> current_database()"
+            " AND pg_has_role(datdba, 'MEMBER') ORDER BY 1"
+        )
+        return [name for (name,) in self._keeper.execute(query, (f"^{session}_(template|[0-9]+)$",))]
 
     def _drop(self, name: str) -> None:
         self._administer(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)"), name)
