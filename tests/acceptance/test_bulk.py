@@ -55,6 +55,30 @@ def test_an_interruption_ends_it_after_the_batch_and_says_how_to_go_on(capsys: p
     assert "stopping after the batch" in written.err
 
 
+def test_after_an_interruption_only_what_is_left_of_the_limit_is_gone_on_with(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        carry_out(bulk(interrupt, limit=300), dry_run=False, yes=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["next"] == "runlane runs cancel --tenant 'a b' --limit 100 --cursor two --yes"
+
+
+def test_after_a_page_that_is_complete_the_next_is_as_long(capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out(bulk(interrupt, pages=[PAGES[0], BulkReport(200, 200, (), "two")], limit=200), dry_run=False, yes=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["next"] == "runlane runs cancel --tenant 'a b' --limit 200 --cursor two --yes"
+
+
+def test_what_has_no_cursor_counts_its_limit_by_what_was_moved(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [BulkReport(500, 400), BulkReport(1000, 700), BulkReport(1300, 1000)]
+    with pytest.raises(typer.Exit):
+        carry_out(bulk(interrupt, pages=pages, limit=1000, is_paged=False), dry_run=False, yes=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["next"] == "runlane runs cancel --tenant 'a b' --limit 300 --yes"
+
+
+def test_what_has_no_cursor_and_reached_its_limit_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [BulkReport(500, 500), BulkReport(1000, 1000)]
+    carry_out(bulk(interrupt, pages=pages, limit=1000, is_paged=False), dry_run=False, yes=True, as_json=False)
+    assert capsys.readouterr().out == "1000 runs cancelled\n"
+
+
 def test_what_has_no_cursor_is_gone_on_with_by_running_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     pages = [BulkReport(500, 500), BulkReport(1000, 1000), BulkReport(1200, 1200)]
     with pytest.raises(typer.Exit) as ended:
@@ -84,6 +108,17 @@ def test_an_outage_in_the_middle_says_how_to_go_on(capsys: pytest.CaptureFixture
         carry_out(bulk(fail), dry_run=False, yes=True, as_json=False)
     assert report(caught.value, as_json=False) == 1
     assert "go on with: runlane runs cancel --tenant 'a b' --cursor one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("failing", "limit", "cursor"), [(0, 300, ""), (1, 200, " --cursor one")], ids=["at once", "in the middle"])
+def test_after_an_outage_only_what_is_left_of_the_limit_is_gone_on_with(failing: int, limit: int, cursor: str) -> None:
+    def fail_there(number: int) -> None:
+        if number == failing:
+            fail(1)
+
+    with pytest.raises(UnavailableError) as caught:
+        carry_out(bulk(fail_there, limit=300), dry_run=False, yes=True, as_json=False)
+    assert caught.value.meta["next"] == f"runlane runs cancel --tenant 'a b' --limit {limit}{cursor}"
 
 
 def test_refusals_fail_the_command_and_are_counted_by_their_code(capsys: pytest.CaptureFixture[str]) -> None:

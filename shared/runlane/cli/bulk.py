@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -46,11 +46,15 @@ class Bulk:
     limit: int | None = None
     cursor: str | None = None
     is_paged: bool = True
-    """Goes on after a cursor; else by being run again."""
+    """Goes on after a cursor, and `limit` counts the runs that matched; else by being run again, and `limit` counts the runs moved."""
 
-    def command(self, cursor: str | None, *extra: str) -> list[str]:
-        given = {"--limit": self.limit, "--cursor": cursor}
+    def command(self, cursor: str | None, *extra: str, limit: int | None) -> list[str]:
+        given = {"--limit": limit, "--cursor": cursor}
         return [*self.words, *(word for option, value in given.items() if value is not None for word in (option, str(value))), *extra]
+
+    def left(self, report: BulkReport) -> int | None:
+        """How many of `limit` are still to go; None: there is no limit."""
+        return None if self.limit is None else self.limit - (report.matched if self.is_paged else report.done)
 
 
 def carry_out(bulk: Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -61,9 +65,13 @@ def carry_out(bulk: Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     except Stopped as stopped:
         report, is_stopped = stopped.report, True
     if dry_run:
-        then = bulk.command(bulk.cursor) if report.done else []
+        then = bulk.command(bulk.cursor, limit=bulk.limit) if report.done else []
+    elif is_stopped or report.next_cursor:
+        # The rest of this page, or the next one.
+        limit = bulk.left(report) if is_stopped else bulk.limit
+        then = bulk.command(report.next_cursor, *(["--yes"] if yes else []), limit=limit)
     else:
-        then = bulk.command(report.next_cursor, *(["--yes"] if yes else [])) if is_stopped or report.next_cursor else []
+        then = []
     answer(_document(report, then, dry_run=dry_run), as_json, lambda: _text(bulk, report, dry_run=dry_run), then)
     if is_stopped:
         raise typer.Exit(INTERRUPTED)
@@ -92,25 +100,22 @@ def _is_agreed(question: str) -> bool:
 
 def _moved(bulk: Bulk, total: int | None, *, dry_run: bool) -> BulkReport:
     with stopping_between_steps() as is_stopping, _bar(bulk, total) as advance:
-        reached = bulk.cursor
+        cursor, left = bulk.cursor, bulk.limit
 
         def look(report: BulkReport) -> None:
-            nonlocal reached
-            reached = report.next_cursor
+            nonlocal cursor, left
+            cursor, left = report.next_cursor, bulk.left(report)
             advance(report.matched)
-            if is_stopping() and (reached is not None or not bulk.is_paged):
+            is_last = left == 0 or (bulk.is_paged and cursor is None)
+            if is_stopping() and not is_last:
                 raise Stopped(report)
 
         try:
             return bulk.move(dry_run=dry_run, limit=bulk.limit, cursor=bulk.cursor, on_progress=look)
         except RunlaneError as error:
-            _gone_wrong(bulk, reached, error)
-
-
-def _gone_wrong(bulk: Bulk, reached: str | None, error: RunlaneError) -> NoReturn:
-    if not isinstance(error, ContractError):
-        error.meta["next"] = command_line(bulk.command(reached))
-    raise error
+            if not isinstance(error, ContractError):
+                error.meta["next"] = command_line(bulk.command(cursor, limit=left))
+            raise
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def prune(
 ) -> None:
     """Delete ended runs with their histories, oldest first. The owner of an idempotency key stays until the key's time is up.
 
-    Interrupted, it has kept what it had not reached: run it again.
+    Interrupted, it has kept what it had not reached, and prints the command that prunes the rest.
     """
     parse_duration(older_than, "--older-than")
     chosen = Filters(tuple(status or ()), task, queue)
