@@ -241,7 +241,7 @@ class Batch:
         began_at = self._worker.clock.monotonic()
         settlements = [attempt.settlement for attempt in attempts if attempt.settlement is not None]
         then = self._next_claim(len(attempts), began_at)
-        report = self._worker.settler.write(settlements, then)
+        report = self._worker.settler.write(settlements, then, self._keep_time)
         self._fail(report.unsettled)
         self._forget(attempts)
         if report.claimed is not None:
@@ -308,6 +308,12 @@ class Batch:
             self._hand_back()
         # Whatever else is still open or held is waited for first.
         return len(hung) == len(self._open) > 0 and not self._early and self._leave(hung)
+
+    def _keep_time(self) -> None:
+        """While storage is out of reach: the attempts still under way have deadlines all the same."""
+        now = self._worker.clock.monotonic()
+        self._keep_leases(now)
+        self._overtime.interrupt(now)
 
     def _keep_leases(self, now: float) -> None:
         oldest = next(iter(self._open.values()))

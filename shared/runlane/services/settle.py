@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -13,10 +13,11 @@ from runlane.domain.outcome import Settlement
 from runlane.ports.clock import Clock
 from runlane.ports.stores import ClaimBatch, DeliveryStore, SettleBatch, Wakeup
 from runlane.ports.telemetry import Telemetry
+from runlane.services.patience import Patience, brief
 from runlane.services.publish import Publisher
 
-PATIENCE = (0.1, 0.4, 1.0)
-"""Seconds before each further try when storage is out of reach: an outcome is worth waiting for."""
+Meanwhile = Callable[[], None]
+"""Called before each further try, for what cannot wait as long as storage is out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class SettleReport:
 
 
 class Settler:
-    def __init__(self, store: DeliveryStore, publisher: Publisher, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, store: DeliveryStore, publisher: Publisher, clock: Clock, telemetry: Telemetry, patience: Patience = brief) -> None:
         self._store = store
         self._publisher = publisher
         self._clock = clock
         self._telemetry = telemetry
+        self._patience = patience
 
     def settle(self, settlements: Sequence[Settlement]) -> SettleReport:
         """Write them in one transaction, then publish. Never raises for what cannot be written."""
@@ -51,41 +53,48 @@ class Settler:
         self._publisher.publish(report.wakeups)
         return report
 
-    def write(self, settlements: Sequence[Settlement], then: NextClaim | None = None) -> SettleReport:
+    def write(self, settlements: Sequence[Settlement], then: NextClaim | None = None, meanwhile: Meanwhile = lambda: None) -> SettleReport:
         """Only write them, and claim what to go on with; a group that storage chokes on is tried one by one, without a claim."""
         report = SettleReport()
         if settlements:
-            self._write(settlements, then, report)
+            self._write(settlements, then, report, meanwhile)
         return report
 
-    def _write(self, settlements: Sequence[Settlement], then: NextClaim | None, report: SettleReport) -> None:
+    def _write(self, settlements: Sequence[Settlement], then: NextClaim | None, report: SettleReport, meanwhile: Meanwhile) -> None:
         try:
-            batch, report.claimed = self._patiently(settlements, then)
+            batch, report.claimed = self._patiently(settlements, then, meanwhile)
         except Exception as error:  # The border around one record: its trouble must not take its neighbours along.
-            self._divide(settlements, report, error)
+            self._divide(settlements, report, meanwhile, error)
             return
         self._tell(settlements, batch)
         report.wakeups += batch.wakeups
 
-    def _patiently(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:
-        for pause in PATIENCE:
+    def _patiently(
+        self, settlements: Sequence[Settlement], then: NextClaim | None, meanwhile: Meanwhile
+    ) -> tuple[SettleBatch, ClaimBatch | None]:
+        tried = 0
+        while True:
+            tried += 1
             try:
                 return self._once(settlements, then)
-            except (UnavailableError, ConflictError):
-                self._clock.sleep(pause)
-                # A connection that died may have taken the answer of a commit along.
-                settlements = [replace(settlement, tried_before=True) for settlement in settlements]
-        return self._once(settlements, then)
+            except (UnavailableError, ConflictError) as error:
+                pause = self._patience(tried, error)
+                if pause is None:
+                    raise
+            self._clock.sleep(pause)
+            meanwhile()
+            # A connection that died may have taken the answer of a commit along.
+            settlements = [replace(settlement, tried_before=True) for settlement in settlements]
 
     def _once(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:
         if then is None:
             return self._store.settle_runs(settlements), None
         return self._store.settle_and_claim(settlements, then.queues, limit=then.limit, lease_for=then.lease_for, worker=then.worker)
 
-    def _divide(self, settlements: Sequence[Settlement], report: SettleReport, error: Exception) -> None:
+    def _divide(self, settlements: Sequence[Settlement], report: SettleReport, meanwhile: Meanwhile, error: Exception) -> None:
         if len(settlements) > 1 and not isinstance(error, UnavailableError):
             for settlement in settlements:
-                self._write([settlement], None, report)
+                self._write([settlement], None, report, meanwhile)
             return
         report.unsettled += [settlement.run_id for settlement in settlements]
         self._telemetry.emit("settle.failed", run_ids=report.unsettled, error=repr(error))

@@ -35,6 +35,13 @@ def noop(number: int) -> int:
     return number
 
 
+@task("noted")
+def noted(number: int, ctx: Context) -> int:
+    note("start", number, ctx.attempt)
+    note("end", number, ctx.attempt)
+    return number
+
+
 @task("held", queue=single, retry=at_once)
 def held(number: int, ctx: Context) -> str:
     """Runs until the file `number-attempt` is there."""
@@ -86,4 +93,4 @@ def attentive(number: int, ctx: Context) -> None:
 
 
 def runlane() -> Runlane:
-    return environment_runlane(queues=[main, single, ordered], tasks=[noop, held, poison, deaf, entry, attentive])
+    return environment_runlane(queues=[main, single, ordered], tasks=[noop, noted, held, poison, deaf, entry, attentive])

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
 from runlane.adapters.local.postgres import LocalPostgres
 from runlane.domain.errors import UnavailableError
 from runlane.domain.run import Status
+from runlane.domain.task import Task
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.stage import Stage
 from tests.acceptance.failures.tasks import noop
@@ -23,10 +25,12 @@ def mortal(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
 
 
 class Producer(threading.Thread):
-    """Triggers one run after the other; `acknowledged` are those that `trigger` returned."""
+    """Triggers one run after the other; `acknowledged` are those that `trigger` returned. Each try has a number of its own."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, task: Task[int] = noop) -> None:
         super().__init__()
+        self._task = task
+        self._numbers = count(1)
         self.acknowledged: list[str] = []
         self.refused = 0
         self.stopping = threading.Event()
@@ -35,7 +39,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
-                self.acknowledged.append(self._stage.runlane.trigger(noop, len(self.acknowledged)).run.run_id)
+                self.acknowledged.append(self._stage.runlane.trigger(self._task, next(self._numbers)).run.run_id)
             except UnavailableError:
                 self.refused += 1
                 self.stopping.wait(0.05)

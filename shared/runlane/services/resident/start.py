@@ -10,6 +10,7 @@ from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.services.delivery import Acknowledge, Delivery, FailureObserver, Record
 from runlane.services.lane import Lane
+from runlane.services.patience import UntilStopped
 from runlane.services.pool import AttemptPool
 from runlane.services.resident.consumer import Consumer
 from runlane.services.resident.poller import Poller
@@ -44,7 +45,7 @@ def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Pars
         base,
         settings=replace(base.settings, queues=_unordered(base, options.queues), concurrency=options.concurrency),
         pool=AttemptPool(base.pipeline, options.concurrency),
-        settler=Settler(base.store, base.publisher, base.clock, tally),
+        settler=Settler(base.store, base.publisher, base.clock, tally, UntilStopped(stop, base.clock)),
         telemetry=tally,
         exit_process=None,
     )
