@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from runlane.domain.errors import ConfigurationError, ContractError, UnavailableError
+from runlane.domain.outcome import Returned
 from runlane.domain.task import task
 from runlane.ports.source import Message
 from runlane.ports.stores import ClaimBatch, ClaimedRun
 from runlane.ports.transport import DeliveryMessage
+from runlane.services.attempt import Attempt
+from runlane.services.batch import Batch
+from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from runlane.services.lane import Lane
 from runlane.services.resident.worker import ResidentWorker
@@ -179,6 +184,25 @@ def test_a_stop_releases_what_listens_and_acknowledges_it(consumed: Consumed) ->
     assert (settled.kind, settled.reason) == ("released", "worker_stopping")
     assert consumed.source.deleted == [f"receipt {run.run_id}"]
     assert running.give_back() == 0
+
+
+def test_as_the_process_ends_what_has_ended_is_written_what_has_not_started_is_handed_back_and_only_the_rest_released(
+    consumed: Consumed,
+) -> None:
+    running = consumed.runlane.worker("sqs", grace="100ms")
+    running.stop()
+    assert running.wait(5)
+    base, runs = running._worker, [claimed("quick", str(number), failures=1) for number in range(3)]
+    batch = Batch(base, TimeBudget(base.clock, None, 5.0), {})
+    ended, going, waiting = attempts = [Attempt(run, quick, batch, base.clock, base.clock.monotonic()) for run in runs]
+    base.pipeline.conclude(ended, Returned("7"))
+    going.ends_at = base.clock.monotonic() + 60
+    base.heartbeat.hold(attempts)
+    assert running.give_back() == 0
+    first, second, third = (consumed.deliveries.outcomes[attempt.claim.run_id] for attempt in (ended, going, waiting))
+    assert (first.kind, first.result, first.tried_before) == ("succeeded", "7", True)
+    assert (second.kind, second.tried_before) == ("released", False)
+    assert (third.kind, third.delay) == ("handed_back", timedelta(0))
 
 
 def test_a_lane_without_sources_has_nothing_to_consume() -> None:

@@ -53,14 +53,21 @@ class Overtime:
 
 
 def settle_stray(worker: Worker, attempt: Attempt) -> None:
-    """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back.
-
-    What it returned counts if it was only a stop, or an interruption of its caller, that did not wait for it.
-    """
-    settlement = attempt.settlement if attempt.is_stopped or not attempt.interrupted else None
-    worker.settler.settle([settlement or worker.pipeline.decide(attempt, attempt.timed_out())])
+    """The thread of an attempt that nobody waited for has ended: only now are its lease and its slot given back."""
+    worker.settler.settle([ended_as(worker, attempt)])
     worker.heartbeat.drop([attempt])
     worker.pool.count_strays(-1)
+
+
+def ended_as(worker: Worker, attempt: Attempt) -> Settlement:
+    """What is written of an attempt that has ended.
+
+    What it returned when nobody waited for it any more counts if that was only for a stop, or an interruption of its caller.
+    """
+    is_late = attempt.is_stray and attempt.interrupted and not attempt.is_stopped
+    if attempt.settlement is None or is_late:
+        return worker.pipeline.decide(attempt, attempt.timed_out())
+    return attempt.settlement
 
 
 def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Thread
 from typing import Literal, get_args
 
-from runlane.domain.durations import Duration, parse_duration
+from runlane.domain.durations import ZERO, Duration, parse_duration
 from runlane.domain.errors import RunlaneError
-from runlane.domain.outcome import Released, Settlement
+from runlane.domain.outcome import NotStarted, Released, Settlement
 from runlane.services.attempt import STOPPING, Attempt
+from runlane.services.overtime import ended_as
 from runlane.services.resident.tally import Tally
 from runlane.services.resident.vitals import Vitals
 from runlane.services.stop import Stop
@@ -116,16 +117,24 @@ class ResidentWorker:
         return True
 
     def give_back(self) -> int:
-        """The process ends now: release what still holds a lease, as its thread ignores the stop; the number of leases left."""
+        """The process ends now: write what has ended and could not be written yet, hand back what has not started, and release what
+        ignores the stop; the number of leases left."""
+        self._stop.ask(0.0)
         held = self._worker.heartbeat.held
-        released = [self._worker.pipeline.decide(attempt, Released(RETRY_AFTER_EXIT, STOPPING)) for attempt in held]
-        last = Thread(target=self._settle_last, args=(released, held), name="runlane-last", daemon=True)
+        last = Thread(target=self._settle_last, args=([self._last_of(attempt) for attempt in held], held), name="runlane-last", daemon=True)
         last.start()
         last.join(LAST_TRANSACTION)
         return self._worker.heartbeat.count()
 
-    def _settle_last(self, released: Sequence[Settlement], held: Sequence[Attempt]) -> None:
-        report = self._worker.settler.settle(released)
+    def _last_of(self, attempt: Attempt) -> Settlement:
+        if attempt.settlement is not None:
+            # Its own thread may be about to write it.
+            return replace(ended_as(self._worker, attempt), tried_before=True)
+        end = NotStarted(ZERO, STOPPING) if attempt.ends_at is None else Released(RETRY_AFTER_EXIT, STOPPING)
+        return self._worker.pipeline.decide(attempt, end)
+
+    def _settle_last(self, settlements: Sequence[Settlement], held: Sequence[Attempt]) -> None:
+        report = self._worker.settler.settle(settlements)
         if not report.unsettled:
             self._worker.heartbeat.drop(held)
 
