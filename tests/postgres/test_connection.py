@@ -7,6 +7,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import FixedSource, Session
 from runlane.domain.errors import ConfigurationError, UnavailableError
 
@@ -51,19 +52,33 @@ def test_a_schema_that_is_not_migrated_says_what_to_run(dsn: str) -> None:
     session.close()
 
 
+class Rotating:
+    """Its first password is refused."""
+
+    def __init__(self, server: LocalPostgres, dsn: str) -> None:
+        self.asked: list[bool] = []
+        self._stale = make_conninfo(server.dsn, password="stale")
+        self._dsn = dsn
+
+    def conninfo(self, *, refresh: bool) -> str:
+        self.asked.append(refresh)
+        return self._dsn if refresh else self._stale
+
+
 def test_a_refused_login_asks_for_fresh_credentials_once(dsn: str, server: LocalPostgres) -> None:
-    asked: list[bool] = []
-    stale = make_conninfo(server.dsn, password="stale")
-
-    class Rotating:
-        def conninfo(self, *, refresh: bool) -> str:
-            asked.append(refresh)
-            return dsn if refresh else stale
-
-    session = Session(Rotating(), "runlane")
+    source = Rotating(server, dsn)
+    session = Session(source, "runlane")
     assert session.run("read_policies", {}) == []
-    assert asked == [False, True]
+    assert source.asked == [False, True]
     session.close()
+
+
+def test_so_does_a_bell(dsn: str, server: LocalPostgres) -> None:
+    source = Rotating(server, dsn)
+    bell = PostgresBell(source, "runlane", ["work"])
+    assert bell.open()
+    assert source.asked == [False, True]
+    bell.close()
 
 
 def test_an_error_of_the_database_carries_no_values(dsn: str) -> None:

@@ -150,6 +150,17 @@ def test_failures_count_since_the_last_release(work: Lane) -> None:
     assert (claim.attempt, claim.failures) == (5, 1)
 
 
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_release_that_the_worker_brought_about_forgives_no_failure(lane: Lane, limit: int | None) -> None:
+    lane.queues(Queue("work", concurrency_limit=limit))
+    run_id = lane.trigger_one("work")
+    zero = timedelta(0)
+    for kind, keeps in [(OutcomeKind.RETRY, False), (OutcomeKind.RETRY, False), (OutcomeKind.RELEASED, True)]:
+        lane.settle(settlement(lane.claim_one(run_id), kind, delay=zero, keeps_failures=keeps))
+    claim = lane.claim_one(run_id)
+    assert (claim.attempt, claim.failures) == (4, 2)
+
+
 def test_a_handed_back_claim_does_not_count_and_keeps_its_place(work: Lane) -> None:
     run_id = work.trigger_one("work")
     before = work.claim_one(run_id)

@@ -181,7 +181,7 @@ def test_a_stop_releases_what_listens_and_acknowledges_it(consumed: Consumed) ->
     running.stop()
     assert running.wait(5)
     settled = consumed.deliveries.outcomes[run.run_id]
-    assert (settled.kind, settled.reason) == ("released", "worker_stopping")
+    assert (settled.kind, settled.reason, settled.keeps_failures) == ("released", "worker_stopping", True)
     assert consumed.source.deleted == [f"receipt {run.run_id}"]
     assert running.give_back() == 0
 
@@ -201,7 +201,7 @@ def test_as_the_process_ends_what_has_ended_is_written_what_has_not_started_is_h
     assert running.give_back() == 0
     first, second, third = (consumed.deliveries.outcomes[attempt.claim.run_id] for attempt in (ended, going, waiting))
     assert (first.kind, first.result, first.tried_before) == ("succeeded", "7", True)
-    assert (second.kind, second.tried_before) == ("released", False)
+    assert (second.kind, second.tried_before, second.keeps_failures) == ("released", False, True)
     assert (third.kind, third.delay) == ("handed_back", timedelta(0))
 
 

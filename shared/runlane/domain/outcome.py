@@ -73,6 +73,8 @@ class Settlement:
     """Which claim of the run it ends; 0: not told."""
     tried_before: bool = False
     """An earlier try may have been committed, and only its answer lost: then this one is answered as settled."""
+    keeps_failures: bool = False
+    """Of a release: earlier failures in a row still count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,11 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The handler released the run, suspended, or stopped because it was asked to."""
+    """The handler released the run, suspended, or stopped because it was asked to. `keeps_failures`: the worker brought it about."""
 
     delay: timedelta
     reason: str | None = None
+    keeps_failures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +154,11 @@ def decide(
     match end:
         case Returned(result):
             return Settlement(run_id, token, OutcomeKind.SUCCEEDED, result=result, attempt=counters.attempt)
-        case Released(delay, reason):
+        case Released(delay, reason, keeps_failures):
             told = None if reason is None else head(str(reason), MESSAGE_BYTES)
-            return Settlement(run_id, token, OutcomeKind.RELEASED, delay=delay, reason=told, attempt=counters.attempt)
+            return Settlement(
+                run_id, token, OutcomeKind.RELEASED, delay=delay, reason=told, attempt=counters.attempt, keeps_failures=keeps_failures
+            )
         case NotStarted(delay, reason):
             return Settlement(run_id, token, OutcomeKind.HANDED_BACK, delay=delay, reason=reason, attempt=counters.attempt)
     failure = _failure(end, store_traceback=store_traceback)

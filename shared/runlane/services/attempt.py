@@ -101,7 +101,7 @@ class Attempt:
 
     def out_of_time(self) -> AttemptEnd:
         """How it ends when its time is up."""
-        return Released(ZERO, STOPPING) if self.is_stopped else self.timed_out()
+        return Released(ZERO, STOPPING, keeps_failures=True) if self.is_stopped else self.timed_out()
 
     def timed_out(self) -> TimedOut:
         return TimedOut(timedelta(seconds=max(0.0, (self.ends_at or self.started_at) - self.started_at)))

@@ -9,7 +9,7 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
-from runlane.adapters.postgres.connection import ConnectionSource, connect
+from runlane.adapters.postgres.connection import ConnectionSource, log_in
 from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.statements import statements_of
 
@@ -32,7 +32,7 @@ class PostgresBell:
     def open(self) -> bool:
         self.close()
         try:
-            self._connection = connect(self._source.conninfo(refresh=False))
+            self._connection = log_in(self._source)
             if _is_pooled(self._connection):
                 self.close()
                 return False

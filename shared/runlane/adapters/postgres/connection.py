@@ -99,25 +99,27 @@ class Session:
             self._connection.close()
             self._connection = None
         if self._connection is None:
-            self._connection = self._open()
+            self._connection = log_in(self._source)
         # One cursor a connection: making one costs a fifth of what the driver spends on a statement.
         if self._cursor is None or self._cursor.connection is not self._connection:
             self._cursor = self._connection.cursor()
         return self._cursor
 
-    def _open(self) -> psycopg.Connection:
-        try:
-            return connect(self._source.conninfo(refresh=False))
-        except psycopg.OperationalError as error:
-            # A rotated password and a token past its time look alike: ask once for fresh credentials.
-            if not _is_login_failure(error):
-                raise
-            return connect(self._source.conninfo(refresh=True))
-
     def _drop_if_broken(self) -> None:
         if self._connection is not None and self._connection.broken:
             self._connection.close()
             self._connection = None
+
+
+def log_in(source: ConnectionSource) -> psycopg.Connection:
+    """A new connection; credentials that are refused are asked for anew, once."""
+    try:
+        return connect(source.conninfo(refresh=False))
+    except psycopg.OperationalError as error:
+        # A rotated password and a token past its time look alike.
+        if not _is_login_failure(error):
+            raise
+        return connect(source.conninfo(refresh=True))
 
 
 def connect(conninfo: str) -> psycopg.Connection:

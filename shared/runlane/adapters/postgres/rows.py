@@ -100,6 +100,8 @@ def _encode_settlement(settlement: Settlement) -> str:
         extra["reason"] = settlement.reason
     if settlement.final:
         extra["final"] = True
+    if settlement.keeps_failures:
+        extra["keeps_failures"] = True
     if settlement.tried_before and settlement.attempt:
         extra["attempt"] = settlement.attempt
     return text + ("," + json.dumps(extra, ensure_ascii=False)[1:] if extra else "}")

@@ -130,7 +130,7 @@ class ResidentWorker:
         if attempt.settlement is not None:
             # Its own thread may be about to write it.
             return replace(ended_as(self._worker, attempt), tried_before=True)
-        end = NotStarted(ZERO, STOPPING) if attempt.ends_at is None else Released(RETRY_AFTER_EXIT, STOPPING)
+        end = NotStarted(ZERO, STOPPING) if attempt.ends_at is None else Released(RETRY_AFTER_EXIT, STOPPING, keeps_failures=True)
         return self._worker.pipeline.decide(attempt, end)
 
     def _settle_last(self, settlements: Sequence[Settlement], held: Sequence[Attempt]) -> None:

@@ -52,9 +52,9 @@ DECLARE v_settled {schema}.settled[];
 BEGIN
     WITH taken AS (
         DELETE FROM {schema}.lease l USING json_to_recordset(p_settlements) AS s(
-            run_id uuid, token uuid, kind text, result json, failure json, delay interval, reason text, final boolean)
+            run_id uuid, token uuid, kind text, result json, failure json, delay interval, reason text, final boolean, keeps_failures boolean)
         WHERE l.run_id = ANY (ARRAY[s.run_id]) AND l.token = s.token AND l.queue_id = q.queue_id AND (s.kind <> 'lease_expired' OR l.expires_at <= p_now)
-        RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.attempt, l.failures, l.seq, s.kind, s.result, s.failure, s.reason,
+        RETURNING l.run_id, l.partition_id, l.due_at, l.priority, l.attempt, l.failures, l.seq, s.kind, s.result, s.failure, s.reason, s.keeps_failures,
             coalesce(s.delay, interval '0') AS delay,
             CASE WHEN l.cancel_requested_at IS NOT NULL THEN CASE WHEN s.kind IN ('failed', 'retry') THEN 'failed' ELSE 'cancelled' END
                  WHEN s.kind = 'retry' OR s.kind = 'lease_expired' AND s.final IS NOT TRUE THEN 'retrying'
@@ -64,8 +64,8 @@ BEGIN
     decided AS MATERIALIZED (
         SELECT t.*, t.becomes IN ('succeeded', 'failed', 'cancelled') AS ends,
             CASE t.kind WHEN 'handed_back' THEN t.attempt - 1 ELSE t.attempt END AS claims,
-            CASE t.kind WHEN 'released' THEN 0 WHEN 'succeeded' THEN t.failures WHEN 'handed_back' THEN t.failures ELSE t.failures + 1 END
-                AS now_failures,
+            CASE t.kind WHEN 'released' THEN CASE WHEN t.keeps_failures THEN t.failures ELSE 0 END
+                WHEN 'succeeded' THEN t.failures WHEN 'handed_back' THEN t.failures ELSE t.failures + 1 END AS now_failures,
             CASE WHEN t.kind = 'handed_back' AND t.delay <= interval '0' THEN t.due_at ELSE p_now + t.delay END AS now_due,
             -- A lost lease is a line of its own before what came of it.
             t.seq + CASE t.kind WHEN 'lease_expired' THEN 2 ELSE 1 END AS now_seq,
