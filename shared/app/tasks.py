@@ -10,7 +10,7 @@ from runlane import Context, Exponential, NonRetryable, Release, Retry, task
 
 
 class SyncInvoices(BaseModel):
-    customer: str = Field(min_length=1, max_length=200)
+    customer: str = Field(min_length=1, max_length=200, examples=["acme"])
 
 
 @task(

@@ -443,7 +443,9 @@ def test_a_session_says_how_to_try_the_tasks_it_has(run: Run, project: Path) -> 
     greeting = (project / "dev.log").read_text()
     assert re.search(r"\d\dZ  runs: \d+ succeeded\n", greeting), "what ended is told"
     assert "invoices.sync, receipts.send, exports.fetch" in greeting
-    assert "runlane trigger invoices.sync '{" in greeting
+    (shown,) = re.findall(r"^  runlane (trigger .*)$", greeting, re.MULTILINE)
+    assert shown == """trigger invoices.sync '{"customer": "acme"}' --wait 30s"""
+    assert run(*shlex.split(shown)).code == 0
     assert ". .runlane/env; python script.py" in greeting
 
 

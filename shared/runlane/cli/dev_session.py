@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,10 +19,13 @@ from rich.text import Text
 from runlane.adapters.local.worker import spawn_worker
 from runlane.bootstrap import load_app, migrate
 from runlane.cli.dev_lane import DATABASES, PROCESS, QUEUES, SERVERS, announced, announcement, forget_ended
+from runlane.cli.example import example_payload
 from runlane.cli.local_lane import importable, local_lane
 from runlane.cli.output import answer, cell, console
 from runlane.cli.project import Project, find_project, local_folder, make_importable
+from runlane.cli.text import command_line
 from runlane.domain.errors import ConfigurationError, ConflictError
+from runlane.services.payload import AnyTask
 from runlane.settings import Settings, adopt_variables, read_settings, variables_of_process
 
 QUEUE = "runlane-dev"
@@ -31,9 +34,6 @@ FUNCTION_TIMEOUT = timedelta(seconds=30)
 VISIBILITY = timedelta(seconds=180)
 LOOK_EVERY = 0.5
 RESTART_AFTER = 1.0
-
-EXAMPLES = {"invoices.sync": '{"customer": "acme"}'}
-"""Payloads to try the application of the repository with."""
 
 _KEPT = (*SERVERS, "AWS_ENDPOINT_URL", "RUNLANE_MESSAGE_GROUPS", "RUNLANE_APP", "RUNLANE_ENVIRONMENT", "RUNLANE_SCHEMA")
 
@@ -49,7 +49,7 @@ def session(*, app: str | None, workers: int, tick_every: timedelta, as_json: bo
     make_importable(project.folder)
     with _lane(app) as (variables, made, found), ExitStack() as stack:
         changed = _migrated(found, made)
-        tasks = tuple(load_app(found.app).tasks)
+        tasks = load_app(found.app).tasks
         stack.enter_context(announced(variables, made))
         running = stack.enter_context(_workers(project, variables, found, workers, tick_every))
         _welcome(found, tasks, changed, workers, tick_every, as_json)
@@ -148,10 +148,12 @@ def _workers(project: Project, variables: Mapping[str, str], found: Settings, co
         running.stop()
 
 
-def _welcome(found: Settings, tasks: Sequence[str], changed: tuple[str, ...], workers: int, tick_every: timedelta, as_json: bool) -> None:
+def _welcome(
+    found: Settings, tasks: Mapping[str, AnyTask], changed: tuple[str, ...], workers: int, tick_every: timedelta, as_json: bool
+) -> None:
     facts = {
         "app": found.app,
-        "tasks": tasks,
+        "tasks": tuple(tasks),
         "environment": found.environment,
         "database_url": found.database_url,
         "queue_url": found.queue_url,
@@ -163,7 +165,7 @@ def _welcome(found: Settings, tasks: Sequence[str], changed: tuple[str, ...], wo
     answer(facts, as_json, lambda: _greeting(facts, tasks))
 
 
-def _greeting(facts: Mapping[str, object], tasks: Sequence[str]) -> Text:
+def _greeting(facts: Mapping[str, object], tasks: Mapping[str, AnyTask]) -> Text:
     text = Text("Runlane runs here; Ctrl-C stops it.\n\n", style="bold")
     text.append(f"  application  {facts['app']} ({facts['environment']})\n", style="not bold")
     text.append(f"  tasks        {', '.join(tasks) or 'none'}\n", style="not bold")
@@ -177,11 +179,12 @@ def _greeting(facts: Mapping[str, object], tasks: Sequence[str]) -> Text:
     return text
 
 
-def _next(tasks: Sequence[str]) -> Iterator[str]:
+def _next(tasks: Mapping[str, AnyTask]) -> Iterator[str]:
     if activate := _activation():
         yield activate
-    if task := next((task for task in tasks if task in EXAMPLES), next(iter(tasks), None)):
-        yield f"runlane trigger {task} '{EXAMPLES.get(task, '{…}')}' --wait 30s"
+    examples = ((task, example_payload(task.payload_type)) for task in tasks.values())
+    if tried := next((pair for pair in examples if pair[1]), next(((task, "{…}") for task in tasks.values()), None)):
+        yield command_line(["runlane", "trigger", tried[0].id, str(tried[1]), "--wait", "30s"])
     yield "runlane runs list"
     yield "runlane queues stats"
 

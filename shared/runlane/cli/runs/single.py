@@ -51,12 +51,21 @@ def document(run: RunRecord, attempts: Sequence[AttemptRecord]) -> dict[str, Any
 def sheet(run: RunRecord, attempts: Sequence[AttemptRecord]) -> RenderableType:
     from rich.console import Group
 
-    facts = [(field.name.replace("_", " "), _fact(getattr(run, field.name))) for field in fields(run)]
     rows = ((one.attempt, one.claimed_at, one.ended_at, one.outcome or "runs", _fact(one.failure), one.worker) for one in attempts)
     return Group(
-        table(["run", run.run_id], ((name, value) for name, value in facts[1:] if value is not None)),
+        table(["run", run.run_id], _known(run, attempts)),
         table(["#attempt", "claimed", "ended", "outcome", "failure", "worker"], rows, empty="no attempt yet"),
     )
+
+
+def _known(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[tuple[str, Any]]:
+    """A failure is the run's own when it has failed; before, it is that of its last attempt that failed."""
+    for field in fields(run)[1:]:
+        value = getattr(run, field.name)
+        if value is not None:
+            yield field.name.replace("_", " "), _fact(value)
+        elif field.name == "failure" and not run.status.is_terminal and (failure := _last_failure(attempts)):
+            yield "last failure", _fact(failure)
 
 
 def following(run_id: str, status: Status = Status.QUEUED) -> list[str]:
@@ -78,8 +87,13 @@ def _lines(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[str]:
     parts = [run.run_id, run.status.value, f"attempt {run.attempt}"]
     if run.status.is_waiting:
         parts.append(f"due {cell(run.due_at)}")
-    failures = [attempt.failure for attempt in attempts if attempt.failure is not None]
-    yield "  ".join([*parts, *(str(_fact(failure)) for failure in failures[-1:])])
+    if failure := _last_failure(attempts):
+        parts.append(str(_fact(failure)))
+    yield "  ".join(parts)
+
+
+def _last_failure(attempts: Sequence[AttemptRecord]) -> Failure | None:
+    return next((attempt.failure for attempt in reversed(attempts) if attempt.failure is not None), None)
 
 
 def _fact(value: Any) -> Any:
