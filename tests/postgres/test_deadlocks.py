@@ -20,7 +20,7 @@ from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
-from runlane.domain.run import TERMINAL
+from runlane.domain.run import TERMINAL, Status
 from runlane.ports.operations import PruneFilter
 from runlane.ports.stores import NewRun
 from tests.postgres.factories import LEASE, Lane, T, at_once, children, ids, new_run, settlement
@@ -276,6 +276,46 @@ def test_more_writers_than_counter_shards_do_not_wait_for_each_other_in_a_circle
         holder.commit()
         for trigger in triggers:
             trigger.result(timeout=10)
+
+
+def test_triggers_that_wait_for_a_key_of_an_open_transaction_keep_nobody_from_counting(lane: Lane, dsn: str) -> None:
+    """The caller may be busy with anything; as many wait for its key as there are counter shards."""
+    lane.queues(Queue("work"))
+    claim = lane.claim_one(lane.trigger_one("work"))
+    keyed = new_run("work", singleton_key="s")
+    with storages(dsn, 32) as waiting, ThreadPoolExecutor(33) as pool, psycopg.connect(dsn) as caller:
+        active = lane.storage.triggers.record_runs(caller, [keyed]).runs[0].run_id
+        triggers = [pool.submit(one.triggers.trigger_runs, [keyed], eager=True) for one in waiting]
+        await_lock_waiters(lane, 32)
+        settled = pool.submit(lane.succeed, claim).result(timeout=5)
+        assert settled.refused == ()
+        caller.commit()
+        assert {trigger.result(timeout=10).runs[0].run_id for trigger in triggers} == {active}
+
+
+def test_a_hand_over_that_finds_its_partition_changed_makes_no_other_one(lane: Lane, dsn: str, other_storage: PostgresStorage) -> None:
+    """It holds that partition, which a trigger waits for that has made the other one."""
+    lane.queues(Queue("work", concurrency_limit=1))
+    active = lane.trigger_one("work", concurrency_key="old")
+    claim = lane.claim_one(active)
+    with psycopg.connect(dsn) as canceller, ThreadPoolExecutor(2) as pool:
+        canceller.execute("SELECT runlane.cancel_run_v1(%s, NULL, NULL)", (active,))
+        ending = pool.submit(other_storage.deliveries.settle_and_claim, [settlement(claim)], ["work"], limit=1, lease_for=LEASE, worker="w")
+        await_lock_waiters(lane, 1)
+        recorded = lane.trigger(new_run("work", concurrency_key="new"), eager=False).runs[0].run_id
+        triggering = pool.submit(lane.trigger, *(new_run("work", concurrency_key=key) for key in ("new", "old")))
+        await_lock_waiters(lane, 2)
+        canceller.commit()
+        ending.result(timeout=10)
+        triggering.result(timeout=10)
+    assert lane.status(active) is Status.CANCELLED
+    lane.storage.triggers.dispatch(["work"])
+    assert lane.status(recorded) is Status.QUEUED
+
+
+def await_lock_waiters(lane: Lane, count: int) -> None:
+    while lane.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") < count:
+        time.sleep(0.005)
 
 
 def test_two_late_wakeups_make_new_keys_known_in_one_order(lane: Lane, other_storage: PostgresStorage) -> None:

@@ -143,6 +143,34 @@ def test_a_successor_that_is_cancelled_while_it_is_promoted_ends_once(work: Lane
         work.cancel(RunId(work.value("SELECT run_id::text FROM runlane.singleton_key")))
 
 
+def test_a_trigger_behind_a_recorded_run_that_is_cancelled_while_the_fold_promotes_it_is_not_forgotten(
+    work: Lane, dsn: str, other_storage: PostgresStorage, third_storage: PostgresStorage
+) -> None:
+    """Recorded after its active run had ended, it has no key until the fold commits."""
+    claim = work.claim_one(owner(work))
+    with psycopg.connect(dsn) as caller:
+        recorded = work.storage.triggers.record_runs(caller, [keyed()]).runs[0].run_id
+        work.succeed(claim)
+        caller.commit()
+    with psycopg.connect(dsn) as fold, psycopg.connect(dsn) as blocker, ThreadPoolExecutor(2) as pool:
+        fold.execute("SELECT runlane.fold_successors_v1(10)")
+        cancelling = pool.submit(_cancel, other_storage, recorded)
+        await_waiters(work, 1)
+        # Every end counts, after it has locked the key.
+        blocker.execute("SELECT 1 FROM runlane.queue_counter FOR UPDATE")
+        fold.commit()
+        while work.value("SELECT count(*) FROM runlane.successor"):
+            time.sleep(0.002)
+        await_waiters(work, 1)
+        triggering = pool.submit(third_storage.triggers.trigger_runs, [keyed()], eager=True)
+        while not triggering.done() and waiters(work) < 2:
+            time.sleep(0.002)
+        blocker.commit()
+        started = [*ids(cancelling.result(timeout=10)), *ids(triggering.result(timeout=10).wakeups)]
+    assert started == [triggering.result().runs[0].run_id]
+    assert work.status(recorded) is Status.CANCELLED
+
+
 def test_a_cancel_and_a_settle_of_the_active_run_promote_its_successor_once(work: Lane, other_storage: PostgresStorage) -> None:
     for _ in range(ROUNDS):
         claim = work.claim_one(owner(work))

@@ -1,7 +1,7 @@
 -- Choosing who gets the next slot and wakeup. Every caller holds the queue's shared advisory lock (enter_queue_v1).
--- Lock order of every transaction: singleton keys in order (0011_singleton); then queue by queue in id order: rows of timer and inbox;
--- queue row (only with total_limit); partitions by id; dispatch and lease rows by run id; tenants by id; then others with SKIP LOCKED
--- only. Counters never wait.
+-- Lock order of every transaction: idempotency keys, then singleton keys with their successors, in order (0011_singleton); a counter
+-- shard; then queue by queue in id order: rows of timer and inbox; queue row (only with total_limit); partitions by id; dispatch and
+-- lease rows by run id; tenants by id; then others with SKIP LOCKED only. Counters never wait.
 
 -- No statistics may turn a loop round, since hash and merge joins are off (0008) and a loop that is turned round is quadratic. So a row
 -- is looked up by LATERAL (... OFFSET 0) or a subquery, which is planned apart, after what it refers to. What is written is found by
@@ -15,8 +15,9 @@ LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
 $$;
 
 -- The counter shard of this transaction: one that no other open transaction uses, so that nobody waits for a counter while holding
--- what others wait for. Only beyond 32 writers at once is a shard waited for; so it is the first thing that a transaction takes
--- (enter_queue_v1), and whoever waits for one holds nothing yet.
+-- what others wait for. Only beyond 32 writers at once is a shard waited for; so it is the first thing that a transaction takes after
+-- its keys (enter_queue_v1). Whoever waits for one holds keys at most, and whoever has one waits for no key: a key may be held by a
+-- caller's own open transaction, and 32 who wait for that with a shard each would keep everybody from counting.
 CREATE FUNCTION {schema}.counter_shard_v1() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE v_first int := pg_backend_pid() % 32; v_shard int := v_first;

@@ -235,7 +235,7 @@ END $$;
 CREATE FUNCTION {schema}.trigger_runs_v1(p_runs json, p_eager boolean) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int := {schema}.counter_shard_v1();
+    v_now timestamptz := clock_timestamp(); v_recorded {schema}.effect[]; lot record; v_shard int;
     -- By subscript: a join of two lists without an index costs the square of their length.
     v_priorities int[] := ARRAY(SELECT coalesce(i.priority, 0) FROM json_to_recordset(p_runs) AS i(ord int, priority int) ORDER BY i.ord);
 BEGIN
@@ -244,6 +244,8 @@ BEGIN
     IF NOT p_eager THEN
         RETURN;
     END IF;
+    -- Not before the keys, which a caller's own transaction may keep for as long as it likes.
+    v_shard := {schema}.counter_shard_v1();
     FOR lot IN
         SELECT q.queue_id, array_agg(e.run_id ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS ids,
                array_agg(v_priorities[e.ord] ORDER BY e.ord) FILTER (WHERE e.due_at <= v_now) AS priorities,

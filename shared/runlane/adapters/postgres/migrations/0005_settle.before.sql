@@ -115,7 +115,9 @@ END $$;
 
 -- Settle what belongs to one queue; the effects begin with the settled runs. p_owners: those that own a singleton key, which is locked;
 -- NULL: none does.
-CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_owners uuid[]) RETURNS SETOF {schema}.effect
+-- p_alone: their partitions are locked already, so no others may be: what callers' transactions recorded meanwhile, runs and successors,
+-- is left to those callers and the tick.
+CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_owners uuid[], p_alone boolean) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
@@ -123,10 +125,10 @@ DECLARE
     v_settled {schema}.settled[]; v_goes_on boolean; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
     v_heirs {schema}.heir[]; v_ended uuid[];
 BEGIN
-    IF EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
+    IF NOT p_alone AND EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
         v_runs := {schema}.take_recorded_v1(p_queue_id, 100);
     END IF;
-    IF p_owners IS NOT NULL THEN
+    IF p_owners IS NOT NULL AND NOT p_alone THEN
         v_heirs := {schema}.heirs_v1(p_owners, p_queue_id);
         v_runs := v_runs || {schema}.joining_v1(v_heirs);
     END IF;
@@ -230,7 +232,8 @@ BEGIN
 END $$;
 
 -- p_ids are the runs of the settlements, sorted. Nearly always they are all of one queue, and then its statements do the rest.
-CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[]) RETURNS SETOF {schema}.effect
+-- p_alone: see settle_queue_v1.
+CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[], p_alone boolean DEFAULT false) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_low int; v_high int; v_lot record; v_matched uuid[] := '{}'; v_owners uuid[];
 BEGIN
@@ -241,14 +244,14 @@ BEGIN
     END IF;
     SELECT min(queue_id), max(queue_id) INTO v_low, v_high FROM {schema}.lease WHERE run_id = ANY (p_ids);
     IF v_low = v_high THEN
-        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids, v_owners);
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids, v_owners, p_alone);
         RETURN;
     END IF;
     FOR v_lot IN
         SELECT queue_id, array_agg(run_id) AS ids FROM {schema}.lease WHERE run_id = ANY (p_ids) GROUP BY 1 ORDER BY 1
     LOOP
         RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids,
-            (SELECT array_agg(o) FROM unnest(v_owners) o WHERE o = ANY (v_lot.ids)));
+            (SELECT array_agg(o) FROM unnest(v_owners) o WHERE o = ANY (v_lot.ids)), p_alone);
         v_matched := v_matched || v_lot.ids;
     END LOOP;
     IF cardinality(v_matched) < cardinality(p_ids) THEN
@@ -259,7 +262,8 @@ END $$;
 
 -- The commonest turn in one-at-a-time work, in single-row statements: one attempt of a full partition ends, and its slot goes to the
 -- partition's next run, which this worker takes at once. It does what end_leases, grant_slots and claim_oldest would do, at a
--- quarter of their start-up cost. NULL, and nothing written: not this case, go the general way. Answers the settled run and the claim.
+-- quarter of their start-up cost. Answers the settled run and the claim; NULL, and nothing written: not this case, go the general way;
+-- empty: go that way as well, but for this run alone, as its partition has changed while it was waited for, and is locked now.
 CREATE FUNCTION {schema}.hand_over_v1(p_settlement json, v_id uuid, p_queues text[], p_lease interval, p_worker text) RETURNS {schema}.claim[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -271,18 +275,18 @@ BEGIN
     IF v_kind NOT IN ('succeeded', 'failed') THEN
         RETURN NULL;
     END IF;
-    IF NOT pg_try_advisory_xact_lock(1919317613, v_shard) THEN
-        v_shard := {schema}.counter_shard_v1();
-    END IF;
     SELECT * INTO l FROM {schema}.lease WHERE run_id = v_id AND token = v_token;
-    IF l.partition_id IS NULL THEN
+    IF l.partition_id IS NULL OR l.cancel_requested_at IS NOT NULL THEN
         RETURN NULL;
     END IF;
-    -- A key comes before the queue in the lock order. One that has a successor goes the general way.
+    -- A key comes before the shard and the queue in the lock order. One that has a successor goes the general way.
     SELECT * INTO v_key FROM {schema}.singleton_key WHERE run_id = v_id FOR UPDATE;
     IF FOUND THEN
         PERFORM 1 FROM {schema}.successor h WHERE h.task = v_key.task AND h.key = v_key.key LIMIT 1;
         IF FOUND THEN RETURN NULL; END IF;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(1919317613, v_shard) THEN
+        v_shard := {schema}.counter_shard_v1();
     END IF;
     PERFORM pg_advisory_xact_lock_shared(1919317612, l.queue_id);
     SELECT * INTO q FROM {schema}.queue WHERE queue_id = l.queue_id;
@@ -302,13 +306,19 @@ BEGIN
         WHERE s.name = ANY (p_queues) LIMIT 1;
         IF FOUND THEN RETURN NULL; END IF;
     END IF;
-    SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id FOR NO KEY UPDATE;
+    -- Looked at before it is locked, which is the last thing to do: while it is held no other partition may be made or waited for. No
+    -- pause comes in between, as that takes the queue alone.
+    SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id;
     IF p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL OR (p.waiting > 0 AND p.occupied <> q.concurrency_limit) THEN
         RETURN NULL;
     END IF;
+    SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id FOR NO KEY UPDATE;
+    IF p.waiting > 0 AND p.occupied <> q.concurrency_limit THEN
+        RETURN '{}';
+    END IF;
     DELETE FROM {schema}.lease WHERE run_id = v_id AND token = v_token AND cancel_requested_at IS NULL RETURNING * INTO l;
     IF NOT FOUND THEN
-        RETURN NULL;
+        RETURN '{}';
     END IF;
     v_now := clock_timestamp();
     INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result, failure)
@@ -357,18 +367,19 @@ CREATE FUNCTION {schema}.settle_and_claim_v1(
     p_settlements json, p_ids uuid[], p_queues text[], p_limit int, p_lease interval, p_worker text)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[]; v_claim {schema}.claim;
+DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[]; v_claim {schema}.claim; v_alone boolean := false;
 BEGIN
     IF cardinality(p_ids) = 1 AND p_limit > 0 THEN
         v_claims := {schema}.hand_over_v1(p_settlements->0, p_ids[1], p_queues, p_lease, p_worker);
-        IF v_claims IS NOT NULL THEN
+        IF cardinality(v_claims) > 0 THEN
             FOREACH v_claim IN ARRAY v_claims LOOP
                 RETURN NEXT v_claim;
             END LOOP;
             RETURN;
         END IF;
+        v_alone := v_claims IS NOT NULL;
     END IF;
-    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements, p_ids) e;
+    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements, p_ids, v_alone) e;
     SELECT array_agg(c) INTO v_claims FROM {schema}.claim_oldest_v1(p_queues, p_limit, p_lease, p_worker) c;
     RETURN QUERY SELECT * FROM unnest(v_claims);
     RETURN QUERY

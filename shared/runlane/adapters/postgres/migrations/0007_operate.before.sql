@@ -116,13 +116,12 @@ END $$;
 
 -- Stop runs of one queue, each by 'cancel', 'start' / 'finish' for a time-out, or 'replace' by its successor. Waiting ones end at once;
 -- leased ones are asked to stop (unless it is only the start time-out). Answers a 'cancelled' effect for each with its status then, and
--- wakeups. p_runs: new ones of the queue, to be put in order with what becomes free. A caller that stops runs of several queues has
--- locked their singleton keys (lock_singletons_v1) before the first.
+-- wakeups. p_runs: new ones of the queue, to be put in order with what becomes free. The caller has locked their singleton keys.
 CREATE FUNCTION {schema}.stop_runs_v1(
     p_queue_id int, p_ids uuid[], p_kinds text[], p_actor text, p_reason text, p_runs {schema}.motion[] DEFAULT NULL) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_owners uuid[] := {schema}.lock_singletons_v1(p_ids); v_heirs {schema}.heir[]; v_ended uuid[] := '{}';
+    v_owners uuid[] := (SELECT array_agg(k.run_id) FROM {schema}.singleton_key k WHERE k.run_id = ANY (p_ids)); v_heirs {schema}.heir[]; v_ended uuid[] := '{}';
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_now timestamptz; v_place int; v_found record; v_data json;
     v_runs {schema}.motion[]; v_origins text[]; v_awake boolean := false; v_touched bigint[] := '{}'; v_left text[] := '{}'; v_freed boolean;
 BEGIN
@@ -194,6 +193,7 @@ DECLARE v_queue int;
 BEGIN
     SELECT r.queue_id INTO v_queue FROM {schema}.run r WHERE r.run_id = p_run_id;
     IF FOUND THEN
+        PERFORM {schema}.lock_singletons_v1(ARRAY[p_run_id]);
         RETURN QUERY SELECT * FROM {schema}.stop_runs_v1(v_queue, ARRAY[p_run_id], ARRAY['cancel'], p_actor, p_reason);
     END IF;
 END $$;

@@ -6,7 +6,7 @@ BEGIN
     FOREACH v_name IN ARRAY ARRAY[
         'trigger_runs_v1(json, boolean)', 'dispatch_queue_v1(text, int)', 'claim_runs_v1(uuid[], interval, text, boolean)',
         'forward_runs_v1(uuid[])',
-        'claim_oldest_v1(text[], int, interval, text)', 'settle_runs_v1(json, uuid[])',
+        'claim_oldest_v1(text[], int, interval, text)', 'settle_runs_v1(json, uuid[], boolean)',
         'settle_and_claim_v1(json, uuid[], text[], int, interval, text)', 'heartbeat_v1(uuid[], uuid[], interval)',
         'expire_dispatches_v1(int)', 'due_timers_v1(interval, int)', 'fold_recorded_v1(int)', 'dispatch_queues_v1()',
         'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], uuid[])', 'cancel_run_v1(uuid, text, text)',

@@ -1,7 +1,8 @@
 -- One active run of each singleton key. A trigger may leave a successor to it, which the transaction that ends the active run promotes.
 --
 -- The lock on a row of singleton_key decides who comes first: a trigger that looks for the active run and leaves a successor, or the end
--- of that run. It is taken before any queue is entered, several in the order of (task, key). Only a caller's own transaction takes none:
+-- of that run. It is taken before a counter shard and before any queue is entered, several in the order of (task, key), since it may
+-- be waited for as long as a caller's own transaction stays open that has just taken a free key. Such a transaction locks no other key:
 -- it would keep a worker from settling for as long as it stays open. It records its successor beside the others; whoever locks the key
 -- next, or fold_successors_v1, then does what is left to do.
 --
@@ -66,7 +67,7 @@ BEGIN
     stops := p_mode = 'cancel';
     -- A cancel that was recorded stops what was there before it.
     FOR v_held IN SELECT s.run_id, s.recorded AND s.cancels AND s.run_id > owner AS cancels FROM {schema}.successor s
-                  WHERE s.task = p_task AND s.key = p_key LOOP
+                  WHERE s.task = p_task AND s.key = p_key ORDER BY s.place LOOP
         stops := stops OR v_held.cancels;
         PERFORM {schema}.supersede_v1(v_held.run_id, p_run_id, p_now);
     END LOOP;
@@ -105,10 +106,13 @@ BEGIN
     END IF;
 END $$;
 
--- Lock the keys that these runs own or are successors for. Answers the owners; NULL: none of them has a key.
+-- Lock the keys that these runs own or are successors for, and those successors: until the end of the transaction nobody else promotes,
+-- replaces or ends them. A successor may have no key beside it, when its active run ended before it was committed, or one that
+-- fold_key_v1 has made and not committed; its own row is waited for then, and what became of it is looked at once more. Before any
+-- counter shard, and once a transaction, as a second call would start over in the order. Answers the owners; NULL: none owns a key.
 CREATE FUNCTION {schema}.lock_singletons_v1(p_ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
-DECLARE v_tasks text[]; v_keys text[];
+DECLARE v_tasks text[]; v_keys text[]; v_found boolean;
 BEGIN
     SELECT array_agg(x.task), array_agg(x.key) INTO v_tasks, v_keys
     FROM (SELECT k.task, k.key FROM {schema}.singleton_key k WHERE k.run_id = ANY (p_ids)
@@ -116,12 +120,19 @@ BEGIN
     IF v_tasks IS NULL THEN
         RETURN NULL;
     END IF;
-    -- First of all, as ever.
-    PERFORM {schema}.counter_shard_v1();
     FOR i IN 1..cardinality(v_tasks) LOOP
-        PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = v_tasks[i] AND k.key = v_keys[i] FOR UPDATE;
+        LOOP
+            PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = v_tasks[i] AND k.key = v_keys[i] FOR UPDATE;
+            v_found := FOUND;
+            PERFORM 1 FROM {schema}.successor s WHERE s.task = v_tasks[i] AND s.key = v_keys[i] AND s.run_id = ANY (p_ids)
+            ORDER BY s.place FOR UPDATE;
+            EXIT WHEN v_found;
+            -- One that is locked stays a successor; one that was promoted meanwhile owns the key.
+            PERFORM 1 FROM {schema}.singleton_key k WHERE k.task = v_tasks[i] AND k.key = v_keys[i] AND k.run_id = ANY (p_ids);
+            EXIT WHEN NOT FOUND;
+        END LOOP;
     END LOOP;
-    RETURN ARRAY(SELECT k.run_id FROM {schema}.singleton_key k WHERE k.run_id = ANY (p_ids));
+    RETURN (SELECT array_agg(k.run_id) FROM {schema}.singleton_key k WHERE k.run_id = ANY (p_ids));
 END $$;
 
 -- The successors of owners, whose keys are locked. One that somebody holds is just being cancelled.
@@ -245,7 +256,6 @@ CREATE FUNCTION {schema}.fold_successors_v1(p_limit int) RETURNS SETOF {schema}.
 LANGUAGE plpgsql AS $$
 DECLARE v_now timestamptz := clock_timestamp(); v_key record; v_done record; v_stops uuid[]; v_lot record;
 BEGIN
-    PERFORM {schema}.counter_shard_v1();
     FOR v_key IN
         SELECT DISTINCT x.task, x.key FROM (SELECT s.task, s.key FROM {schema}.successor s WHERE s.recorded ORDER BY s.place LIMIT p_limit) x
         ORDER BY x.task, x.key

@@ -82,7 +82,6 @@ CREATE FUNCTION {schema}.rerun_runs_v1(p_runs json, p_retry boolean) RETURNS SET
 LANGUAGE plpgsql AS $$
 DECLARE
     v_item record; v_code text; v_places int[] := '{}'; v_origins uuid[]; v_runs json; v_effects {schema}.effect[];
-    v_shard int := {schema}.counter_shard_v1();
 BEGIN
     FOR v_item IN SELECT i.ord, i.source_run_id FROM json_to_recordset(p_runs) AS i(ord int, source_run_id uuid) ORDER BY i.source_run_id LOOP
         v_code := {schema}.take_origin_v1(v_item.source_run_id, p_retry);
@@ -126,7 +125,6 @@ CREATE FUNCTION {schema}.cancel_runs_v1(p_ids uuid[], p_actor text, p_reason tex
 LANGUAGE plpgsql AS $$
 DECLARE v_lot record;
 BEGIN
-    PERFORM {schema}.counter_shard_v1();
     PERFORM {schema}.lock_singletons_v1(p_ids);
     FOR v_lot IN
         SELECT r.queue_id, array_agg(r.run_id ORDER BY r.run_id) AS ids FROM {schema}.run r
@@ -214,8 +212,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM 1 FROM {schema}.deadline d WHERE d.run_id = p_run_id ORDER BY d.at, d.kind FOR UPDATE;
-    v_shard := {schema}.counter_shard_v1();
     PERFORM {schema}.lock_singletons_v1(ARRAY[p_run_id]);
+    v_shard := {schema}.counter_shard_v1();
     q := {schema}.enter_queue_v1(r.queue_id);
     -- A successor stays where it is.
     SELECT (s.run_id, NULL, s.due_at, s.priority, s.status, 0, 0, s.seq, 0)::{schema}.motion AS run, 'successor' AS origin, NULL::text AS verdict
