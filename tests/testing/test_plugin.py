@@ -13,6 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from runlane import Runlane
+
 APP = """
     from functools import cache
     from runlane import Queue, task
@@ -84,6 +86,72 @@ def test_each_test_has_the_application_on_a_database_of_its_own(project: pytest.
     assert databases(server_dsn) == before
 
 
+WITHOUT = """
+    import shop
+
+    def test_without_the_fixture():
+        shop.sell()
+"""
+
+
+def test_a_first_test_without_the_fixture_fails_and_does_not_reach_the_database_of_the_environment(
+    project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime_on(runlane_database, monkeypatch)
+    # Bound when conftest.py imports it: as early as a project can.
+    project.makeconftest("import shop\nshop.runlane()\n")
+    project.makepyfile(test_it=WITHOUT)
+    result = project.runpytest_subprocess("-n0")
+    result.assert_outcomes(failed=1)
+    errors = [line for line in result.outlines if line.startswith("E ")]
+    assert len(errors) == 1
+    assert "needs the fixture `runlane`" in errors[0]
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_without_the_fixture - Failed: needs*"])
+    assert runs(runlane_database) == 0
+
+
+def test_without_the_ini_option_the_use_of_the_fixture_anywhere_protects_the_other_tests(
+    project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime_on(runlane_database, monkeypatch)
+    monkeypatch.setenv("RUNLANE_APP", "shop:runlane")
+    project.makeini("[pytest]\npythonpath = .\n")
+    project.makepyfile(test_a=WITHOUT, test_b="def test_with(runlane):\n    pass\n")
+    project.runpytest_subprocess().assert_outcomes(failed=1, passed=1)
+    assert runs(runlane_database) == 0
+
+
+def test_a_project_that_names_no_application_keeps_its_environment(
+    project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime_on(runlane_database, monkeypatch)
+    monkeypatch.setenv("RUNLANE_APP", "shop:runlane")
+    project.makeini("[pytest]\npythonpath = .\n")
+    project.makepyfile(WITHOUT)
+    project.runpytest_subprocess().assert_outcomes(passed=1)
+    assert runs(runlane_database) == 1
+
+
+def test_the_environment_is_as_before_after_the_session(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///mine")
+    project.makepyfile("import os\ndef test_it(): assert os.environ['DATABASE_URL'] != 'postgresql:///mine'\n")
+    project.runpytest_inprocess().assert_outcomes(passed=1)
+    assert os.environ["DATABASE_URL"] == "postgresql:///mine"
+    assert "RUNLANE_QUEUE_URL" not in os.environ
+
+
+def runtime_on(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a shell of a running `runlane dev`; with the fixture `shop`, its queues are in force there."""
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    monkeypatch.setenv("RUNLANE_TRANSPORT", "none")
+
+
+def runs(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        ((count,),) = connection.execute("SELECT count(*) FROM runlane.run")
+        return int(count)
+
+
 def test_workers_of_xdist_do_not_meet(project: pytest.Pytester, server_dsn: str) -> None:
     before = databases(server_dsn)
     project.makepyfile("""
@@ -148,7 +216,7 @@ def test_a_project_that_uses_no_fixture_pays_nothing(project: pytest.Pytester) -
         def test_nothing_is_loaded():
             assert "runlane.testing.plugin" in sys.modules
             loaded = {name for name in sys.modules if name.startswith(("runlane", "psycopg", "pydantic", "boto"))}
-            assert loaded == {"runlane", "runlane.testing", "runlane.testing.plugin"}
+            assert loaded == {"runlane", "runlane.testing", "runlane.testing.nowhere", "runlane.testing.plugin"}
     """)
     project.runpytest_subprocess().assert_outcomes(passed=1)
 

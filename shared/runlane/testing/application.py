@@ -11,16 +11,9 @@ from runlane.bootstrap import load_app
 from runlane.domain.errors import ConfigurationError
 from runlane.runtime import Runlane
 from runlane.settings import Settings, read_settings, variables_of_process
+from runlane.testing.nowhere import NOWHERE
 
 URL_VARIABLE = "RUNLANE_TEST_DATABASE_URL"
-NOWHERE = {
-    "DATABASE_URL": "postgresql:///?host=/the-test-does-not-use-the-runlane-fixture",
-    "RUNLANE_DATABASE_SECRET_ARN": "",
-    "RUNLANE_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/the-test-does-not-use-the-runlane-fixture",
-    "RUNLANE_QUEUE_URLS": "",
-    "AWS_LAMBDA_FUNCTION_NAME": "",
-}
-"""Where the application is bound while no test has bound it elsewhere: a test that forgets the fixture fails, and says so."""
 SERVER_SETTINGS = {"max_wal_size": "2GB", "checkpoint_timeout": "1h", "shared_buffers": "128MB"}
 
 
