@@ -114,8 +114,13 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _one_database(self) -> Settings:
-        if (self.database_url is None) == (self.database_secret_arn is None):
-            raise ValueError("set exactly one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN")
+        if self.database_url is None and self.database_secret_arn is None:
+            raise ValueError(
+                "no database is named: set DATABASE_URL or RUNLANE_DATABASE_SECRET_ARN; "
+                "in the folder of a running `runlane dev`, `set -a; . .runlane/env` sets all there is to set"
+            )
+        if self.database_url is not None and self.database_secret_arn is not None:
+            raise ValueError("two databases are named: set only one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN")
         return self
 
 

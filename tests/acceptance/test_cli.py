@@ -427,7 +427,7 @@ def test_without_servers_the_way_to_some_is_shown(tmp_path: Path) -> None:
 def test_what_a_shell_read_of_an_ended_session_is_left_out(run: Run, tmp_path: Path) -> None:
     read = {**NOBODY, "RUNLANE_DEV_PID": "1", "RUNLANE_DEV_MADE": "DATABASE_URL RUNLANE_QUEUE_URL"}
     assert run("runs", "list", **read).code == 0
-    assert "set exactly one of DATABASE_URL" in runlane("runs", "list", folder=tmp_path, timeout=60, **read).err
+    assert "no database is named: set DATABASE_URL" in runlane("runs", "list", folder=tmp_path, timeout=60, **read).err
 
 
 def test_a_fault_of_the_application_is_shown_with_its_place(tmp_path: Path) -> None:

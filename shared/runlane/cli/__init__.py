@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("rich", "typer"):
             raise
-        sys.stderr.write("error: the command line is an extra: pip install 'runlane[cli]', or 'runlane[local]' for dev and demo\n")
+        sys.stderr.write("error: the command line is an extra: install runlane with [cli], or with [local] for dev and demo\n")
         return 1
     from runlane.cli.errors import report
 
