@@ -179,3 +179,62 @@ def test_a_long_attempt_keeps_its_lease(open_world: OpenWorld) -> None:
 
     world = _open(open_world, long, lease_duration=timedelta(milliseconds=600))
     assert world.runlane.run_now(long, 3).result == 3
+
+
+def test_async_handlers_share_one_loop_and_what_belongs_to_it(open_world: OpenWorld) -> None:
+    loops = []
+
+    @task("look")
+    async def look(number: int) -> int:
+        loops.append(asyncio.get_running_loop())
+        return number
+
+    world = _open(open_world, look)
+    for number in range(2):
+        assert world.runlane.run_now(look, number).run.status is Status.SUCCEEDED
+    world.runlane.trigger(look, 3)
+    assert world.runlane.execute_next() is not None
+    assert len(set(loops)) == 1
+
+
+def test_an_async_handler_that_ignores_its_deadline_goes_on_and_gives_its_slot_back(open_world: OpenWorld) -> None:
+    ended = threading.Event()
+
+    @task("deaf", queue=one, max_attempt_duration="100ms", retry=Retry(max_attempts=1))
+    async def deaf(number: int) -> None:
+        for _ in range(4):
+            try:
+                await asyncio.sleep(0.8)
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+
+    world = _open(open_world, deaf, deadline_margin="100ms")
+    run_id = world.runlane.run_now(deaf, 1).run.run_id
+    assert ended.wait(10)
+    until(lambda: world.get(run_id).status is not Status.RUNNING)
+    assert world.get(run_id).status is Status.FAILED, world.runlane.runs.events(run_id)
+
+
+def test_closing_the_runtime_lets_the_lease_of_an_attempt_left_behind_expire(
+    open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from runlane.services.heartbeat import Heartbeat
+
+    go_on = threading.Event()
+    beats: list[Heartbeat] = []
+    monkeypatch.setattr(Heartbeat, "beat", lambda beating: beats.append(beating))
+
+    @task("held", max_attempt_duration="100ms")
+    def held(number: int) -> None:
+        go_on.wait(10)
+
+    world = _open(open_world, held, deadline_margin="100ms", lease_duration="1s")
+    world.runlane.run_now(held, 1)
+    until(lambda: bool(beats))
+    world.runlane.close()
+    time.sleep(0.4)
+    beats.clear()
+    time.sleep(0.8)
+    go_on.set()
+    assert not beats

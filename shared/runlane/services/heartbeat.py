@@ -17,10 +17,20 @@ INTERVAL = 5.0
 
 
 class Heartbeat:
-    """All leases of the process. Quick attempts cost an entry; the thread lives only while a long one does."""
+    """All leases of the process. Quick attempts cost an entry; the thread lives only while a long one does.
+
+    `beside` is another of the process, whose end is this one's too: leases of its own are not counted as the other's.
+    """
 
     def __init__(
-        self, store: DeliveryStore, clock: Clock, telemetry: Telemetry, *, lease_for: timedelta, interval: float = INTERVAL
+        self,
+        store: DeliveryStore,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        lease_for: timedelta,
+        interval: float = INTERVAL,
+        beside: Heartbeat | None = None,
     ) -> None:
         self.interval = min(interval, lease_for.total_seconds() / 3)
         self._store = store
@@ -29,7 +39,7 @@ class Heartbeat:
         self._lease_for = lease_for
         self._held: dict[RunId, Attempt] = {}
         self._lock = Lock()
-        self._closed = Event()
+        self._closed: Event = Event() if beside is None else beside._closed
         self._is_beating = False
         self._extended_at = 0.0
 

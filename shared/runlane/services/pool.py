@@ -16,9 +16,12 @@ from runlane.services.attempt import Attempt, Pipeline
 
 
 class AttemptPool:
-    """Runs at most `size` attempts at a time. Its threads are daemons: a handler that never ends cannot hold the process."""
+    """Runs at most `size` attempts at a time. Its threads are daemons: a handler that never ends cannot hold the process.
 
-    def __init__(self, pipeline: Pipeline, size: int) -> None:
+    `beside` is a pool whose event loop is used too, and outlives this one: `async` handlers share clients that belong to one loop.
+    """
+
+    def __init__(self, pipeline: Pipeline, size: int, beside: AttemptPool | None = None) -> None:
         self.size = size
         self.strays = 0
         """Attempts past their deadline that nobody waits for, and whose threads still live."""
@@ -26,7 +29,8 @@ class AttemptPool:
         self._waiting: deque[Attempt] = deque()
         self._lock = Lock()
         self._calls: SimpleQueue[bool] = SimpleQueue()
-        self._loop = HandlerLoop(self)
+        self._owns_loop = beside is None
+        self._loop: HandlerLoop = HandlerLoop() if beside is None else beside._loop
         self._at_loop: set[Attempt] = set()
         """Given to the loop and not begun: a handler that blocks the loop keeps them waiting."""
         self._threads = 0
@@ -81,7 +85,8 @@ class AttemptPool:
             for _ in range(self._idle):
                 self._calls.put(False)
             self._idle = 0
-        self._loop.close()
+        if self._owns_loop:
+            self._loop.close()
 
     async def execute_async(self, attempt: Attempt) -> None:
         with self._lock:
@@ -115,7 +120,7 @@ class AttemptPool:
                 if not self._calls.get():
                     return
             elif attempt.task.is_async:
-                self._loop.start(attempt)
+                self._loop.start(self, attempt)
             else:
                 self._pipeline.execute(attempt)
                 freed = 1
@@ -141,15 +146,14 @@ class AttemptPool:
 class HandlerLoop:
     """The one event loop of all `async def` handlers, on a thread of its own that starts with the first of them."""
 
-    def __init__(self, pool: AttemptPool) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
         self._lock = Lock()
         self._loop: AbstractEventLoop | None = None
-        self._starting: deque[Attempt] = deque()
+        self._starting: deque[tuple[AttemptPool, Attempt]] = deque()
         self._is_called = False
 
-    def start(self, attempt: Attempt) -> None:
-        self._starting.append(attempt)
+    def start(self, pool: AttemptPool, attempt: Attempt) -> None:
+        self._starting.append((pool, attempt))
         if not self._is_called:
             self._is_called = True
             self._running().call_soon_threadsafe(self._begin)
@@ -175,8 +179,8 @@ class HandlerLoop:
         self._is_called = False
         loop = self._running()
         while self._starting:
-            attempt = self._starting.popleft()
-            attempt.coroutine = loop.create_task(self._pool.execute_async(attempt))
+            pool, attempt = self._starting.popleft()
+            attempt.coroutine = loop.create_task(pool.execute_async(attempt))
 
 
 def _run(loop: AbstractEventLoop) -> None:

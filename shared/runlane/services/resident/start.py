@@ -44,7 +44,7 @@ def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Pars
     worker = replace(
         base,
         settings=replace(base.settings, queues=_unordered(base, options.queues), concurrency=options.concurrency),
-        pool=AttemptPool(base.pipeline, options.concurrency),
+        pool=AttemptPool(base.pipeline, options.concurrency, beside=base.pool),
         settler=Settler(base.store, base.publisher, base.clock, tally, UntilStopped(stop, base.clock)),
         telemetry=tally,
         exit_process=None,
