@@ -211,3 +211,11 @@ def test_pruning_tells_how_far_it_is(world: World, monkeypatch: pytest.MonkeyPat
     assert runs.prune(older_than="0s", on_progress=reports.append) == BulkReport(3, 3)
     assert reports == [BulkReport(2, 2), BulkReport(3, 3)]
     assert runs.list().data == ()
+
+
+def test_no_status_at_all_is_refused_by_what_moves_many_runs(open_world: OpenWorld) -> None:
+    runs = open_world([], [main]).runlane.runs
+    with pytest.raises(ContractError, match="no status is given"):
+        runs.prune(older_than="1d", statuses=())
+    with pytest.raises(ContractError, match="no status is given"):
+        runs.cancel_many(status=[], queue=main)

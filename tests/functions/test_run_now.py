@@ -230,11 +230,13 @@ def test_closing_the_runtime_lets_the_lease_of_an_attempt_left_behind_expire(
         go_on.wait(10)
 
     world = _open(open_world, held, deadline_margin="100ms", lease_duration="1s")
-    world.runlane.run_now(held, 1)
+    run_id = world.runlane.run_now(held, 1).run.run_id
     until(lambda: bool(beats))
     world.runlane.close()
     time.sleep(0.4)
     beats.clear()
     time.sleep(0.8)
-    go_on.set()
     assert not beats
+    go_on.set()
+    until(lambda: world.get(run_id).status is not Status.RUNNING)
+    world.runlane.disconnect()  # The attempt has opened a connection to write its end.

@@ -87,6 +87,8 @@ def require_statuses(chosen: frozenset[Status] | None, allowed: frozenset[Status
     """The statuses to look for: those that can be moved, unless fewer are asked for."""
     if chosen is None:
         return allowed
+    if not chosen:
+        raise invalid("status", f"no status is given; give some of {', '.join(sorted(allowed))}, or leave it out for all of them")
     if wrong := sorted(chosen - allowed):
         raise invalid("status", f"a run that is {wrong[0]} cannot be {verb}; give {', '.join(sorted(allowed))}")
     return chosen
