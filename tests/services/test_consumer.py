@@ -47,10 +47,12 @@ class FakeSource:
     limits: list[int] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     hidden: list[tuple[str, float]] = field(default_factory=list)
+    hides_for: float = 0.0
     is_closed: bool = False
     polls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def receive(self, limit: int, *, wait_for: float, hidden_for: float) -> Sequence[Message]:
+        self.hides_for = hidden_for
         self._check("receive")
         self.limits.append(limit)
         if self.lots:
@@ -113,6 +115,15 @@ def worker(consumed: Consumed) -> Iterator[ResidentWorker]:
     running.stop("100ms")
     assert running.wait(5)
     assert consumed.source.is_closed
+
+
+def test_messages_are_not_hidden_for_longer_than_sqs_permits() -> None:
+    consumed = Consumed(lease_duration="12h")
+    worker = consumed.runlane.worker("sqs", grace="2s")
+    until(lambda: consumed.source.hides_for > 0)
+    worker.stop("100ms")
+    assert worker.wait(5)
+    assert consumed.source.hides_for == 6 * 3600
 
 
 def test_each_message_is_deleted_when_its_own_run_has_ended_and_the_others_are_kept(consumed: Consumed, worker: ResidentWorker) -> None:

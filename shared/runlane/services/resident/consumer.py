@@ -20,6 +20,8 @@ FULL_PAUSE = 0.02
 """Seconds before looking again for room, while attempts take all of it."""
 HIDDEN_LEASES = 2
 """How long others do not see a message, in leases: of a worker that dies it comes again when the lease has expired, and is recovered."""
+LONGEST_HIDDEN = 6 * 3600.0
+"""Seconds; SQS refuses more than twelve hours."""
 FAILED_FOR = 10.0
 """Seconds until a message that failed comes again: soon, but not so soon that an outage of storage uses up its receives."""
 LAST_WORDS = 2.0
@@ -42,7 +44,7 @@ class Consumer:
         self._vitals = vitals
         self._share = max(1, min(share, LARGEST_LOT))
         self._wait_for = wait_for
-        self._hidden_for = HIDDEN_LEASES * worker.settings.lease_for.total_seconds()
+        self._hidden_for = min(HIDDEN_LEASES * worker.settings.lease_for.total_seconds(), LONGEST_HIDDEN)
         self._courier = Courier(source, self._hidden_for, worker.clock, worker.telemetry)
         self._lots: list[Thread] = []
         self._silence = Backoff()
