@@ -31,5 +31,5 @@ BEGIN
                              AND EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id OFFSET 0));
     recorded := ARRAY(SELECT q.name FROM {schema}.queue q WHERE q.name = ANY (p_queues)
                       AND EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0) ORDER BY q.queue_id);
-    due_in := (SELECT t.due_at FROM {schema}.timer t ORDER BY t.due_at, t.run_id LIMIT 1) - clock_timestamp();
+    due_in := (SELECT t.due_at FROM {schema}.timer t ORDER BY t.due_at LIMIT 1) - clock_timestamp();
 END $$;

@@ -310,15 +310,4 @@ LANGUAGE sql STABLE AS $$
     WHERE p_retained OR NOT EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id = i.run_id)
 $$;
 
--- As 0008_pin_plans.
-DO $do$
-DECLARE v_name text;
-BEGIN
-    FOREACH v_name IN ARRAY ARRAY['fold_successors_v1(int)', 'dispatch_recorded_v1(text, int)'] LOOP
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_seqscan = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_hashjoin = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_mergejoin = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET jit = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET plan_cache_mode = force_generic_plan', v_name);
-    END LOOP;
-END $do$;
+SELECT {schema}.pin_plans_v1(ARRAY['fold_successors_v1(int)', 'dispatch_recorded_v1(text, int)']);

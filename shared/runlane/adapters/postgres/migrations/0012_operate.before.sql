@@ -363,18 +363,6 @@ BEGIN
     DELETE FROM {schema}.run WHERE run_id = ANY (v_ids) AND run_id >= v_low AND run_id <= v_high;
 END $$;
 
--- As in 0008.
-DO $do$
-DECLARE v_name text;
-BEGIN
-    FOREACH v_name IN ARRAY ARRAY[
+SELECT {schema}.pin_plans_v1(ARRAY[
         'run_now_v1(json, interval, text)', 'read_origins_v1(uuid[])', 'rerun_runs_v1(json, boolean)', 'cancel_runs_v1(uuid[], text, text)',
-        'reschedule_run_v1(uuid, timestamptz, text)', 'prune_runs_v1(interval, text[], text, text, uuid, int, boolean)']
-    LOOP
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_seqscan = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_hashjoin = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET enable_mergejoin = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET jit = off', v_name);
-        EXECUTE format('ALTER FUNCTION {schema}.%s SET plan_cache_mode = force_generic_plan', v_name);
-    END LOOP;
-END $do$;
+        'reschedule_run_v1(uuid, timestamptz, text)', 'prune_runs_v1(interval, text[], text, text, uuid, int, boolean)']);
