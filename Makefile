@@ -37,8 +37,8 @@ format: $(DEV) ## lay the code out as lint wants it
 docs: $(DEV) ## the reference, from docstrings, settings and the command line
 	.venv/bin/python -m docs.reference
 
-bench: $(DEV) ## the table of figures
-	.venv/bin/python -m benchmarks
+bench: $(DEV) ## the figures, or only="FIGURE …", into docs/benchmarks.md
+	.venv/bin/python -m benchmarks $(if $(only),--only $(only))
 
 build: $(BUILD) ## what sam deploy ships, checked and built (needs python3.13 on PATH)
 	.venv-build/bin/sam validate --lint && .venv-build/bin/sam build

@@ -1,27 +1,24 @@
-"""`python -m benchmarks [--only FIGURE] [--quick]`: the table of figures; exit status 1 if a bar is broken.
+"""`python -m benchmarks [--only FIGURE …] [--quick]`: measure figures and print their tables; exit status 1 if a bar is missed.
 
-The full form also writes docs/benchmarks.md. The quick one (under 40 s) leaves out what needs long runs and allows the ratios of
-CPU and of rates a tolerance.
+Each figure that was measured in full replaces its section of docs/benchmarks.md. With `--quick` they are tried in small sizes, and the
+page stays as it is.
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from importlib import import_module
 from time import perf_counter
 
 from rich.console import Console
 
 from benchmarks.cluster import BenchCluster
 from benchmarks.figure import Table
-from benchmarks.machine import describe_machine
-from benchmarks.processes import ROOT
-from benchmarks.report import markdown, terminal_table
+from benchmarks.figures import FIGURES, figure
+from benchmarks.machine import circumstances
+from benchmarks.page import write_section
+from benchmarks.report import section, terminal_table
 from runlane.adapters.local.postgres import LocalPostgres
-
-FIGURES = ("dispatch", "quiet_tenant", "weights", "hand_over", "cpu_per_run", "idle_worker", "isolated_database")
-QUICK = ("dispatch", "hand_over", "cpu_per_run")
 
 
 def main() -> int:
@@ -29,22 +26,24 @@ def main() -> int:
     answer, notes = Console(width=200), Console(stderr=True)
     tables: list[Table] = []
     with LocalPostgres() as server:
-        cluster, facts = BenchCluster(server), describe_machine(server.dsn)
-        for name in [options.only] if options.only else QUICK if options.quick else FIGURES:
-            started = perf_counter()
-            tables.append(import_module(f"benchmarks.{name}").run(cluster, quick=options.quick))
+        cluster = BenchCluster(server)
+        for name in options.only or FIGURES:
+            started, where = perf_counter(), circumstances(server.dsn)
+            tables.append(figure(name).run(cluster, quick=options.quick))
             notes.print(f"{name}: {perf_counter() - started:.0f} s")
             answer.print(terminal_table(tables[-1]))
-    if not (options.quick or options.only):
-        (ROOT / "docs" / "benchmarks.md").write_text(markdown(tables, facts), encoding="utf-8")
-    broken = [row for table in tables for row in table.rows if not row.passed]
-    return 1 if broken else 0
+            if not options.quick:
+                write_section(name, section(tables[-1], where), FIGURES)
+    missed = [f"{table.title}: {row.what}" for table in tables for row in table.rows if not row.passed]
+    for line in missed:
+        notes.print(f"missed: {line}", markup=False)
+    return 1 if missed else 0
 
 
 def _options() -> Namespace:
     parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=FIGURES, help="one figure; docs/benchmarks.md stays as it is")
-    parser.add_argument("--quick", action="store_true", help="smaller and fewer, for CI")
+    parser.add_argument("--only", choices=FIGURES, nargs="+", metavar="FIGURE", help=f"of {', '.join(FIGURES)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try a figure; the page stays as it is")
     return parser.parse_args()
 
 

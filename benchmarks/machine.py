@@ -1,30 +1,30 @@
-"""Where and with what the figures were taken."""
+"""When, where and with what a figure was taken."""
 
 from __future__ import annotations
 
 import os
 import platform
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import psutil
 import psycopg
 
-from benchmarks.peers.environment import peer_version
 
-
-def describe_machine(dsn: str) -> dict[str, str]:
-    """What a reader needs to judge the figures."""
+def circumstances(dsn: str) -> str:
+    """One line that a reader needs to judge a figure; the load is the one before it."""
     with psycopg.connect(dsn) as connection:
-        row = connection.execute("SELECT version()").fetchone()
-    server = str(row[0]).split(" on ")[0] if row else "?"
+        row = connection.execute("SHOW server_version").fetchone()
     memory = psutil.virtual_memory().total / 2**30
-    return {
-        "machine": f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()} {platform.machine()}",
-        "server": f"{server}, default settings",
-        "ours": f"Python {platform.python_version()}, psycopg {version('psycopg')}, pydantic {version('pydantic')}",
-        "peer": ", ".join(f"{name} {peer_version(name)}" for name in ("pgqueuer", "asyncpg", "uvloop")),
-        "load at the start": f"{os.getloadavg()[0]:.1f}",
-    }
+    return "; ".join(
+        (
+            f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()} {platform.machine()}",
+            f"load before {os.getloadavg()[0]:.1f}",
+            f"PostgreSQL {row[0] if row else '?'}, default settings",
+            f"Python {platform.python_version()}, psycopg {version('psycopg')}, pydantic {version('pydantic')}",
+        )
+    )
 
 
 def _processor() -> str:

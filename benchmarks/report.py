@@ -1,20 +1,14 @@
-"""The tables, for the terminal and as docs/benchmarks.md."""
+"""A figure's table, for the terminal and as a section of docs/benchmarks.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 
 from benchmarks.figure import Row, Table
 
 COLUMNS = ("", "measured", "compared with", "ratio", "bar", "")
-INTRODUCTION = """# Benchmarks
-
-Written by `make bench`: medians, with the lowest and the highest in brackets. A ratio is one of medians. Both sides ran in turn on the
-same server, each in a database of its own, and the work was counted afterwards: every run succeeded exactly once by its events, every job
-of the peer was handled once and logged as successful. Without a bar a line is only reported.
-"""
 
 
 def terminal_table(table: Table) -> RichTable:
@@ -24,12 +18,10 @@ def terminal_table(table: Table) -> RichTable:
     return shown
 
 
-def markdown(tables: Sequence[Table], facts: Mapping[str, str]) -> str:
-    parts = [INTRODUCTION, "\n".join(f"- {name}: {value}" for name, value in facts.items()) + "\n"]
-    for table in tables:
-        lines = [f"## {table.title}", "", table.notes.strip(), "", _line(COLUMNS), _line(("---",) * len(COLUMNS))]
-        parts.append("\n".join([*lines, *(_line(_cells(row)) for row in table.rows)]) + "\n")
-    return "\n".join(parts)
+def section(table: Table, circumstances: str) -> str:
+    """The table below its title, its notes, and when and where it was measured."""
+    lines = [f"## {table.title}", "", table.notes.strip(), "", f"*{circumstances}*", "", _line(COLUMNS), _line(("---",) * len(COLUMNS))]
+    return "\n".join([*lines, *(_line(_cells(row)) for row in table.rows)]) + "\n"
 
 
 def _line(cells: Sequence[str]) -> str:
