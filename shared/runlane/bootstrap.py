@@ -54,6 +54,7 @@ def environment_runlane(
         middleware=middleware,
         worker_concurrency=found.worker_concurrency,
         lease_duration=found.lease_duration,
+        retention=found.retention,
         telemetry=telemetry,
         # Elsewhere a process outlives its deliveries, and an attempt that ignores its deadline keeps its slot until it ends.
         exit_process=_exit_process if found.in_lambda else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from math import inf
 from os import getpid
@@ -16,6 +17,7 @@ from runlane.domain.errors import ConfigurationError, ContractError, RunlaneErro
 from runlane.domain.ids import RunId, validate_name
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
+from runlane.domain.retention import DEFAULT_RETENTION, read_retention, retention_faults
 from runlane.ports.clock import Clock, SystemClock
 from runlane.ports.telemetry import Silent, Telemetry
 from runlane.services.attempt import Middleware, Pipeline
@@ -58,6 +60,7 @@ class Runlane:
     `worker_concurrency` (attempts of this process at a time), `lease_duration` (default 60 s), `deadline_margin` (kept
     for settling before the process is stopped, default 5 s, at most a quarter of the time given) and
     `continue_inline_for` (how long a delivery goes on with further runs, default 30 s, "0s" never) are the worker's.
+    `retention`: how long ended runs are kept, at least "1d", or "forever"; no shorter than any task's `idempotency_ttl`.
     `worker_queues`: the queues a delivery goes on with (default: all that are not bound to FIFO). `exit_process`: see
     `services.worker.Worker`.
     """
@@ -73,6 +76,7 @@ class Runlane:
         worker_concurrency: int = 10,
         worker_queues: Collection[Queue | str] | None = None,
         lease_duration: Duration = "60s",
+        retention: Duration = DEFAULT_RETENTION,
         deadline_margin: Duration = "5s",
         continue_inline_for: Duration = "30s",
         store_tracebacks: bool = True,
@@ -86,6 +90,8 @@ class Runlane:
         self.environment = _checked(faults, validate_name, environment, "environment") or ""
         self.queue_registry = _checked(faults, QueueRegistry, queues) or QueueRegistry(())
         self.tasks: Mapping[str, AnyTask] = _checked(faults, catalog, tasks, self.queue_registry, lane.transport, middleware) or {}
+        keep_for = _checked(faults, read_retention, retention)
+        faults += retention_faults(keep_for, ((task.id, task.options.idempotency_ttl) for task in self.tasks.values()))
         self._ordered = frozenset(lane.ordered(queue.name for queue in self.queue_registry))
         settings = WorkerSettings(
             name=worker_name or f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}",
@@ -101,6 +107,7 @@ class Runlane:
         self._wire = partial(
             self._bind,
             settings=settings,
+            keep_for=keep_for,
             codec=codec,
             pipeline=Pipeline(codec, middleware, clock, store_tracebacks=store_tracebacks),
             clock=clock,
@@ -115,6 +122,7 @@ class Runlane:
         lane: Lane,
         *,
         settings: WorkerSettings,
+        keep_for: timedelta | None,
         codec: PayloadCodec,
         pipeline: Pipeline,
         clock: Clock,
@@ -143,7 +151,7 @@ class Runlane:
         new_runs = NewRuns(self.queue_registry, self.tasks, codec)
         self._trigger = Trigger(new_runs, storage.triggers, publisher, telemetry)
         self._run_now = RunNow(self._worker, new_runs, storage.operations, storage.runs, self._trigger)
-        self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks), clock, telemetry)
+        self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks, keep_for), clock, telemetry)
         self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
         children = Children(new_runs, storage.operations, self._trigger)
         self.runs = Runs(storage.runs, storage.operations, children, publisher, self.queue_registry, clock)

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, Validat
 from runlane.domain.durations import format_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, RunlaneError
 from runlane.domain.ids import validate_name
+from runlane.domain.retention import read_retention
 
 _VARIABLES = {
     "app": "RUNLANE_APP",
@@ -30,6 +31,7 @@ _VARIABLES = {
     "endpoint_url": "AWS_ENDPOINT_URL",
     "worker_concurrency": "RUNLANE_WORKER_CONCURRENCY",
     "lease_duration": "RUNLANE_LEASE_DURATION",
+    "retention": "RUNLANE_RETENTION",
     "tell_runs": "RUNLANE_TELL_RUNS",
     "in_lambda": "AWS_LAMBDA_FUNCTION_NAME",
 }
@@ -58,6 +60,14 @@ def _lease(value: str) -> str:
         raise ValueError(
             f"{value} is shorter than {format_duration(SHORTEST_LEASE)}, which leaves a heartbeat no time to be late; give more"
         )
+    return value
+
+
+def _retention(value: str) -> str:
+    try:
+        read_retention(value)
+    except RunlaneError as error:
+        raise ValueError(error.message) from error
     return value
 
 
@@ -107,6 +117,8 @@ class Settings(BaseModel):
     """Attempts of a process at a time."""
     lease_duration: Annotated[str, AfterValidator(_lease)] = "60s"
     """How long a silent worker keeps its runs; at least 1 s."""
+    retention: Annotated[str, AfterValidator(_retention)] = "90d"
+    """How long ended runs are kept, at least 1 d, or `forever`. Not shorter than any task's idempotency TTL."""
     tell_runs: bool = False
     """`1`: say on the standard error what became of each delivery's runs, as `runlane dev` does."""
     in_lambda: bool = False

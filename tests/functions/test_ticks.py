@@ -21,6 +21,7 @@ PHASES = [
     "dispatch_queues",
     "claim_unpublished",
     "ensure_partitions",
+    "retain",
 ]
 REPORTED = {"expired_leases": "recover_leases", "claim_unpublished": "publish_unpublished"}
 

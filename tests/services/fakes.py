@@ -226,6 +226,9 @@ class FakeMaintenance:
     def ensure_partitions(self) -> PhaseResult:
         return self._next("ensure_partitions")
 
+    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
+        return self._next("retain")
+
     def _next(self, name: str) -> PhaseResult:
         self.calls.append(name)
         answers = self.answers.get(name, [])

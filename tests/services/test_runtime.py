@@ -38,6 +38,7 @@ def test_every_fault_of_a_runtime_is_listed_at_once() -> None:
             worker_concurrency=0,
             worker_queues=["nowhere"],
             lease_duration="0s",
+            retention="1h",
             continue_inline_for="soon",
         )
     text = "\n".join(caught.value.faults)
@@ -50,9 +51,16 @@ def test_every_fault_of_a_runtime_is_listed_at_once() -> None:
         "worker_concurrency",
         "nowhere",
         "lease_",
+        "retention: 1h",
         "soon",
     ):
         assert part in text, part
+
+
+def test_runs_are_kept_as_long_as_the_keys_of_every_task() -> None:
+    with pytest.raises(ConfigurationError, match=r"20d is shorter than idempotency_ttl 30d of task 'orders\.ship'"):
+        Bench(retention="20d")
+    assert Bench(retention="forever").runlane.tasks
 
 
 def test_raw_messages_are_parsed_by_the_lane_and_misfits_are_returned() -> None:

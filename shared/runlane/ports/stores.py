@@ -284,6 +284,10 @@ class MaintenanceStore(Protocol):
         """Make time partitions ahead."""
         ...
 
+    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
+        """A step towards the end of what ended longer ago: looked at, deleted, or dropped with its time partition."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:

@@ -6,14 +6,17 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import sql
 from psycopg.adapt import Loader
 from psycopg.types.string import TextLoader
 
 from runlane.adapters.postgres.faults import translate
+from runlane.adapters.postgres.partitions import WEEKS_AHEAD, lacks_partition
 from runlane.adapters.postgres.statements import statements_of
 
 _IDLE_CHECK_AFTER = 1.0
@@ -52,6 +55,7 @@ class Session:
     """
 
     def __init__(self, source: ConnectionSource, schema: str) -> None:
+        self.schema = schema
         self._source = source
         self._statements = statements_of(schema)
         self._lock = threading.Lock()
@@ -67,12 +71,22 @@ class Session:
             self._start_over()
         with self._lock:
             try:
-                return self._live().execute(self._statements[name], parameters).fetchall()
+                return self._execute(name, parameters)
             except psycopg.Error as error:
                 self._drop_if_broken()
                 raise translate(error) from error
             finally:
                 self._used_at = time.monotonic()
+
+    def _execute(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
+        try:
+            return self._live().execute(self._statements[name], parameters).fetchall()
+        except psycopg.errors.CheckViolation as error:
+            if not lacks_partition(error):
+                raise
+        # Nobody has made partitions for weeks. Nothing of the statement was kept, so it may begin once more.
+        self._live().execute(self._statements["ensure_partitions"], {"weeks": WEEKS_AHEAD})
+        return self._live().execute(self._statements[name], parameters).fetchall()
 
     def run_on(self, connection: psycopg.Connection, name: str, parameters: Mapping[str, Any]) -> list[Any]:
         """The same on the caller's connection, inside the caller's transaction."""
@@ -81,7 +95,30 @@ class Session:
                 _adapt(cursor)
                 return cursor.execute(self._statements[name], parameters, prepare=False).fetchall()
         except psycopg.Error as error:
+            if lacks_partition(error):
+                # For the next try: this transaction is lost.
+                self.run("ensure_partitions", {"weeks": WEEKS_AHEAD})
             raise translate(error) from error
+
+    def run_alone(self, statement: sql.Composed, *, patience: float) -> bool:
+        """Run one statement that may be in no transaction, on a connection of its own; False: it was cut off after `patience` seconds.
+
+        Cut off from here, as `lock_timeout` would be a setting of a session, which a pooler may hand to somebody else.
+        """
+        try:
+            with closing(log_in(self._source)) as connection:
+                cut = threading.Timer(patience, connection.cancel_safe)
+                cut.start()
+                try:
+                    connection.execute(statement)
+                finally:
+                    cut.cancel()
+                    cut.join()
+        except psycopg.errors.QueryCanceled:
+            return False
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return True
 
     def close(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors
 
+from runlane.adapters.postgres.partitions import lacks_partition
 from runlane.domain.errors import ConfigurationError, ConflictError, InvariantError, RunlaneError, UnavailableError
 
 _TRANSIENT = (
@@ -37,6 +38,9 @@ def translate(error: psycopg.Error) -> RunlaneError:
         return ConflictError("storage_conflict", "the database chose this transaction to give way to another; try again")
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)):
         return ConfigurationError(["the database has no schema of this release: run `runlane migrate`"], code="schema_missing")
+    if lacks_partition(error):
+        fault = "no time partition takes this run, as maintenance has not run for weeks: start it again, or run `runlane tick` once"
+        return UnavailableError("partition_missing", f"{fault}, and try again; `runlane doctor` tells which are missing")
     if isinstance(error, errors.InsufficientPrivilege):
         fault = f"the database refuses the runtime's role ({str(error).splitlines()[0]}); run `runlane migrate` as the owner of the schema"
         return ConfigurationError([f"{fault}, with RUNLANE_DATABASE_ROLE naming that role"], code="privilege_missing")

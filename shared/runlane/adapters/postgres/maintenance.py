@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
+from psycopg import sql
+
 from runlane.adapters.postgres.connection import Session
+from runlane.adapters.postgres.partitions import WEEKS_AHEAD
 from runlane.adapters.postgres.rows import array_literal, phase_result
 from runlane.domain.ids import RunId
 from runlane.ports.stores import ExpiredLease, PhaseResult
 
-_WEEKS_AHEAD = 4
+_DETACH_PATIENCE = 2.0
+"""Seconds in which every transaction that has used a table may end."""
+_MOVED = ("detached", "dropped")
 
 
 class PostgresMaintenanceStore:
@@ -45,6 +50,19 @@ class PostgresMaintenanceStore:
     def claim_unpublished(self, *, limit: int) -> PhaseResult:
         return phase_result(self._session.run("claim_unpublished", {"limit": limit}), limit, counted="wakeup")
 
+    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
+        ((action, parent, part, looked_at),) = self._session.run("retain", {"keep_for": keep_for, "limit": limit})
+        if action == "detach" and (action := self._detach(parent, part)) == "detached":
+            self._session.run("detached", {"part": part})
+        steps = looked_at if action == "swept" else int(action in _MOVED)
+        return PhaseResult(steps, action == "swept" or action in _MOVED)
+
+    def _detach(self, parent: str, part: str) -> str:
+        """Nobody waits for it, and it waits for whoever has used the table: cut off, it is finished in a later pass."""
+        statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {} CONCURRENTLY")
+        names = (sql.Identifier(self._session.schema, name) for name in (parent, part))
+        return "detached" if self._session.run_alone(statement.format(*names), patience=_DETACH_PATIENCE) else "busy"
+
     def ensure_partitions(self) -> PhaseResult:
-        ((made,),) = self._session.run("ensure_partitions", {"weeks": _WEEKS_AHEAD})
+        ((made,),) = self._session.run("ensure_partitions", {"weeks": WEEKS_AHEAD})
         return PhaseResult(made, False)

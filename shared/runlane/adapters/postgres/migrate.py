@@ -10,13 +10,13 @@ from typing import Literal, LiteralString
 import psycopg
 from psycopg import sql
 
+from runlane.adapters.postgres.partitions import WEEKS_AHEAD
 from runlane.adapters.postgres.privileges import privileges_explained
 from runlane.adapters.postgres.statements import into_schema, quote_schema
 from runlane.domain.errors import ConfigurationError
 
 Phase = Literal["before", "after"]
 _LOCK = 1919317612
-_WEEKS_AHEAD = 4
 _GRANTS: tuple[LiteralString, ...] = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
@@ -149,4 +149,4 @@ def _claim_schema(connection: psycopg.Connection, schema: str, environment: str)
             raise ConfigurationError(
                 [f"schema {schema!r} belongs to environment {row[0]!r}, not {environment!r}; give each environment a schema of its own"]
             )
-        connection.execute(into_schema("SELECT {schema}.ensure_partitions_v1(now(), %s)", schema).encode(), (_WEEKS_AHEAD,))
+        connection.execute(into_schema("SELECT {schema}.ensure_partitions_v1(now(), %s)", schema).encode(), (WEEKS_AHEAD,))

@@ -17,6 +17,7 @@ from runlane.services.maintenance.fold_recorded import fold_recorded
 from runlane.services.maintenance.phase import Phase, Upkeep
 from runlane.services.maintenance.publish_unpublished import publish_unpublished
 from runlane.services.maintenance.recover_leases import recover_leases
+from runlane.services.maintenance.retain import retain
 
 PHASES = (
     Phase("due_timers", due_timers),
@@ -27,6 +28,7 @@ PHASES = (
     Phase("dispatch_queues", dispatch_queues),
     Phase("publish_unpublished", publish_unpublished),
     Phase("ensure_partitions", ensure_partitions),
+    Phase("retain", retain),
 )
 
 

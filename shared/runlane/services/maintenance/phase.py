@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from runlane.ports.stores import MaintenanceStore, PhaseResult
 from runlane.services.payload import AnyTask
@@ -20,6 +21,8 @@ class Upkeep:
     publisher: Publisher
     settler: Settler
     tasks: Mapping[str, AnyTask]
+    keep_for: timedelta | None = None
+    """How long ended runs are kept; None: for ever."""
 
     def published(self, result: PhaseResult) -> PhaseResult:
         """Send what a step set free, after its commit."""

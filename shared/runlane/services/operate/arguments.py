@@ -63,4 +63,5 @@ def invalid(field: str, fault: str) -> ContractError:
 
 
 def run_not_found(run_id: str) -> NotFoundError:
-    return NotFoundError("run_not_found", f"there is no run {run_id}", meta={"run_id": run_id})
+    fault = f"there is no run {run_id}; one that has ended is kept for the retention only"
+    return NotFoundError("run_not_found", fault, meta={"run_id": run_id})

@@ -230,7 +230,9 @@ CREATE TABLE {schema}.idempotency_key (
     expires_at   timestamptz,
     payload_hash text,
     PRIMARY KEY (task, key)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+-- Owners by their age: a week that is dropped frees its keys.
+CREATE INDEX idempotency_key_run ON {schema}.idempotency_key (run_id);
 
 -- The active run of each key. Its row is locked by whoever ends that run or gives it a successor; it goes with the last of them.
 CREATE TABLE {schema}.singleton_key (

@@ -326,32 +326,27 @@ BEGIN
     RETURN true;
 END $$;
 
--- Delete up to p_limit ended runs with their ends, histories and keys, going on after p_after. matched: how many were looked at;
--- fewer than p_limit: there are no more. last_id: where to go on. Never waits for a run's lock. Dry: only counts.
-CREATE FUNCTION {schema}.prune_runs_v1(
-    p_older_than interval, p_statuses text[], p_task text, p_queue text, p_after uuid, p_limit int, p_dry boolean,
-    OUT matched int, OUT pruned int, OUT last_id uuid)
+-- Delete ended runs with their ends, histories and keys; how many went. p_ids is sorted. Those stay that keep an idempotency key or
+-- that somebody else is using: it never waits for a run's lock. Dry: only counts.
+CREATE FUNCTION {schema}.delete_runs_v1(p_ids uuid[], p_dry boolean, p_now timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[]; v_low uuid; v_high uuid;
+DECLARE v_ids uuid[]; v_low uuid; v_high uuid; v_count int;
 BEGIN
-    v_ids := ARRAY(SELECT i FROM {schema}.list_prunable_v1(v_now - p_older_than, p_statuses, p_task, p_queue, p_after, p_limit) i);
-    matched := cardinality(v_ids);
-    last_id := v_ids[matched];
     v_ids := ARRAY(
-        SELECT r.run_id FROM {schema}.run r WHERE r.run_id = ANY (v_ids) AND CASE WHEN r.idempotency_key IS NULL AND r.singleton_key IS NULL
+        SELECT r.run_id FROM {schema}.run r WHERE r.run_id = ANY (p_ids) AND CASE WHEN r.idempotency_key IS NULL AND r.singleton_key IS NULL
             THEN true ELSE {schema}.free_keys_v1(
                 r.run_id, (SELECT o.status FROM {schema}.outcome o WHERE o.run_id = r.run_id), r.task, r.idempotency_key, r.singleton_key,
-                p_dry, v_now) END);
+                p_dry, p_now) END);
     IF NOT p_dry THEN
         -- A late refusal adds to the end and the history of a run: its transaction is over, or the run stays.
         v_ids := ARRAY(SELECT o.run_id FROM {schema}.outcome o WHERE o.run_id = ANY (v_ids) ORDER BY o.run_id FOR UPDATE SKIP LOCKED);
     END IF;
-    pruned := cardinality(v_ids);
-    IF p_dry OR pruned = 0 THEN
-        RETURN;
+    v_count := cardinality(v_ids);
+    IF p_dry OR v_count = 0 THEN
+        RETURN v_count;
     END IF;
     v_low := v_ids[1];
-    v_high := v_ids[pruned];
+    v_high := v_ids[v_count];
     INSERT INTO {schema}.pruned_slots AS f (partition_id, slot_seq, queue_slot_seq)
     SELECT e.partition_id, max(e.slot_seq), coalesce(max(e.queue_slot_seq), 0) FROM {schema}.event e
     WHERE e.run_id = ANY (v_ids) AND e.run_id >= v_low AND e.run_id <= v_high AND e.slot_seq IS NOT NULL GROUP BY 1 ORDER BY 1
@@ -361,6 +356,21 @@ BEGIN
     DELETE FROM {schema}.event WHERE run_id = ANY (v_ids) AND run_id >= v_low AND run_id <= v_high;
     DELETE FROM {schema}.outcome WHERE run_id = ANY (v_ids) AND run_id >= v_low AND run_id <= v_high;
     DELETE FROM {schema}.run WHERE run_id = ANY (v_ids) AND run_id >= v_low AND run_id <= v_high;
+    RETURN v_count;
+END $$;
+
+-- Delete up to p_limit ended runs, going on after p_after. matched: how many were looked at; fewer than p_limit: there are no more.
+-- last_id: where to go on. Dry: only counts.
+CREATE FUNCTION {schema}.prune_runs_v1(
+    p_older_than interval, p_statuses text[], p_task text, p_queue text, p_after uuid, p_limit int, p_dry boolean,
+    OUT matched int, OUT pruned int, OUT last_id uuid)
+LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_ids uuid[];
+BEGIN
+    v_ids := ARRAY(SELECT i FROM {schema}.list_prunable_v1(v_now - p_older_than, p_statuses, p_task, p_queue, p_after, p_limit) i);
+    matched := cardinality(v_ids);
+    last_id := v_ids[matched];
+    pruned := {schema}.delete_runs_v1(v_ids, p_dry, v_now);
 END $$;
 
 SELECT {schema}.pin_plans_v1(ARRAY[

@@ -1,6 +1,6 @@
 -- name: audit_places
 -- Runs that stand nowhere or in two places, and places of runs that were never recorded. Every audit_ statement is one snapshot of
--- a live system and answers at most `limit` pairs of a subject and what is wrong with it.
+-- a live system and answers at most `limit` pairs of a subject and what is wrong with it. A week on its way out goes table by table.
 WITH place AS (
     SELECT run_id, 'inbox' AS name FROM {schema}.inbox
     UNION ALL SELECT run_id, 'successor' FROM {schema}.successor
@@ -15,7 +15,9 @@ SELECT 'run ' || coalesce(r.run_id, p.run_id),
        CASE WHEN r.run_id IS NULL THEN 'stands in ' || p.names || ' but was never recorded'
             WHEN p.run_id IS NULL THEN 'is recorded but stands nowhere: it is lost' ELSE 'stands in ' || p.names END
 FROM {schema}.run r FULL JOIN placed p ON p.run_id = r.run_id
-WHERE p.places IS DISTINCT FROM 1 OR r.run_id IS NULL
+WHERE (p.places IS DISTINCT FROM 1 OR r.run_id IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.retention w WHERE w.swept_to = w.high AND coalesce(r.run_id, p.run_id) >= w.low
+                  AND coalesce(r.run_id, p.run_id) < w.high)
 LIMIT %(limit)s;
 
 -- name: audit_histories
@@ -33,7 +35,9 @@ history AS (
 SELECT 'run ' || coalesce(h.run_id, p.run_id),
        format('has %%s events, numbered %%s to %%s, and stands at %%s', coalesce(h.events, 0), h.first, h.last, p.seq)
 FROM history h FULL JOIN place p ON p.run_id = h.run_id
-WHERE h.first IS DISTINCT FROM 1 OR h.last IS DISTINCT FROM h.events OR p.seq IS DISTINCT FROM h.last
+WHERE (h.first IS DISTINCT FROM 1 OR h.last IS DISTINCT FROM h.events OR p.seq IS DISTINCT FROM h.last)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.retention w WHERE w.swept_to = w.high AND coalesce(h.run_id, p.run_id) >= w.low
+                  AND coalesce(h.run_id, p.run_id) < w.high)
 LIMIT %(limit)s;
 
 -- name: audit_ends
@@ -42,6 +46,8 @@ SELECT 'run ' || coalesce(e.run_id, o.run_id), format('ended %%s but its history
 FROM (SELECT DISTINCT ON (run_id) run_id, type FROM {schema}.event WHERE type <> 'run.result_refused' ORDER BY run_id, seq DESC) e
 FULL JOIN {schema}.outcome o ON o.run_id = e.run_id
 WHERE CASE WHEN o.run_id IS NULL THEN e.type IN ('run.succeeded', 'run.failed', 'run.cancelled') ELSE e.type IS DISTINCT FROM 'run.' || o.status END
+  AND NOT EXISTS (SELECT 1 FROM {schema}.retention w WHERE w.swept_to = w.high AND coalesce(e.run_id, o.run_id) >= w.low
+                  AND coalesce(e.run_id, o.run_id) < w.high)
 LIMIT %(limit)s;
 
 -- name: audit_owners

@@ -32,6 +32,14 @@ SELECT * FROM {schema}.dispatch_queues_v1();
 -- Take over wakeups that nobody published.
 SELECT * FROM {schema}.claim_unpublished_v1(%(limit)s);
 
+-- name: retain
+-- A step towards the end of what is older than its time.
+SELECT action, parent, part, looked_at FROM {schema}.retain_v1(%(keep_for)s, %(limit)s);
+
+-- name: detached
+-- Go on with a week whose table was detached.
+SELECT {schema}.detached_v1(%(part)s);
+
 -- name: ensure_partitions
 -- Make time partitions ahead.
 SELECT {schema}.ensure_partitions_v1(now(), %(weeks)s);

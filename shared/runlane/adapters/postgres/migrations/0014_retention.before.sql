@@ -1,0 +1,195 @@
+-- Retention: weeks of run, outcome and event whose time is up. A week of which nothing must stay is dropped whole; of any other the ended
+-- runs are deleted a few at a time, and it is looked at again every day. What has not ended is never touched, however old it is.
+
+-- Weeks that are past their time, from the first look until they are dropped. swept_to: up to here its runs have been looked at.
+-- keeps: something of it must stay, so that its ended runs are deleted one by one. Nobody looks at it before rests_until.
+CREATE TABLE {schema}.retention (
+    low         uuid PRIMARY KEY,
+    high        uuid NOT NULL,
+    swept_to    uuid NOT NULL,
+    keeps       boolean NOT NULL,
+    rests_until timestamptz
+);
+
+-- The instant of a run id.
+CREATE FUNCTION {schema}.run_id_time_v1(p_run_id uuid) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT to_timestamp(('x' || left(replace(p_run_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$$;
+
+-- The tables of a week, and whether they are attached, pending (a concurrent detach was cut off) or detached. What is dropped is absent.
+-- run goes first: a run without it is simply not found, while one without its end would look lost, and one without a history damaged.
+CREATE FUNCTION {schema}.week_tables_v1(p_low uuid) RETURNS TABLE (place int, parent text, part text, stands text, owner oid)
+LANGUAGE sql STABLE AS $$
+    SELECT p.place, p.parent, c.relname::text,
+           CASE WHEN i.inhrelid IS NULL THEN 'detached' WHEN i.inhdetachpending THEN 'pending' ELSE 'attached' END, c.relowner
+    FROM (VALUES (1, 'run'), (2, 'outcome'), (3, 'event')) p(place, parent)
+    JOIN pg_catalog.pg_class c ON c.relnamespace = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {literal}) AND c.relkind = 'r'
+     AND c.relname = p.parent || to_char({schema}.run_id_time_v1(p_low) AT TIME ZONE 'UTC', '"_"YYYYMMDD')
+    LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+    ORDER BY 1
+$$;
+
+-- Whether a run of the week has not ended: it stands in a small table then, each of which has the id in an index.
+CREATE FUNCTION {schema}.week_is_active_v1(p_low uuid, p_high uuid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM {schema}.inbox x WHERE x.run_id >= p_low AND x.run_id < p_high)
+        OR EXISTS (SELECT 1 FROM {schema}.successor x WHERE x.run_id >= p_low AND x.run_id < p_high)
+        OR EXISTS (SELECT 1 FROM {schema}.timer x WHERE x.run_id >= p_low AND x.run_id < p_high)
+        OR EXISTS (SELECT 1 FROM {schema}.waiting x WHERE x.run_id >= p_low AND x.run_id < p_high)
+        OR EXISTS (SELECT 1 FROM {schema}.dispatch x WHERE x.run_id >= p_low AND x.run_id < p_high)
+        OR EXISTS (SELECT 1 FROM {schema}.lease x WHERE x.run_id >= p_low AND x.run_id < p_high)
+$$;
+
+-- Free the keys of ended runs between two ids, passing over those that somebody holds; false: some are left.
+CREATE FUNCTION {schema}.free_week_keys_v1(p_from uuid, p_to uuid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM {schema}.idempotency_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM {schema}.idempotency_key k WHERE k.run_id >= p_from AND k.run_id <= p_to FOR UPDATE SKIP LOCKED));
+    DELETE FROM {schema}.singleton_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM {schema}.singleton_key k WHERE k.run_id >= p_from AND k.run_id <= p_to FOR UPDATE SKIP LOCKED));
+    RETURN NOT EXISTS (SELECT 1 FROM {schema}.idempotency_key k WHERE k.run_id >= p_from AND k.run_id <= p_to)
+       AND NOT EXISTS (SELECT 1 FROM {schema}.singleton_key k WHERE k.run_id >= p_from AND k.run_id <= p_to);
+END $$;
+
+-- Look at the next ended runs of a week. A week that may go whole: note the slots and free the keys that go with them, until one is found
+-- that must stay, since it ended within the time or keeps its idempotency key: then begin again, run by run. Answers how many.
+CREATE FUNCTION {schema}.sweep_week_v1(w {schema}.retention, p_ended_before timestamptz, p_limit int, p_now timestamptz) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE v_ids uuid[]; v_count int; v_first uuid; v_last uuid;
+BEGIN
+    IF w.swept_to = w.low THEN
+        w.keeps := w.keeps AND w.rests_until IS NULL OR {schema}.week_is_active_v1(w.low, w.high);
+    END IF;
+    v_ids := ARRAY(SELECT o.run_id FROM {schema}.outcome o WHERE o.run_id > w.swept_to AND o.run_id < w.high ORDER BY o.run_id LIMIT p_limit);
+    v_count := cardinality(v_ids);
+    v_first := v_ids[1];
+    v_last := v_ids[v_count];
+    IF v_count = 0 THEN
+        NULL;
+    ELSIF w.keeps THEN
+        PERFORM {schema}.delete_runs_v1(ARRAY(
+            SELECT o.run_id FROM {schema}.outcome o
+            WHERE o.run_id = ANY (v_ids) AND o.run_id >= v_first AND o.run_id <= v_last AND o.ended_at < p_ended_before ORDER BY o.run_id),
+            false, p_now);
+    ELSIF EXISTS (SELECT 1 FROM {schema}.outcome o WHERE o.run_id >= v_first AND o.run_id <= v_last AND o.ended_at >= p_ended_before)
+       OR EXISTS (SELECT 1 FROM {schema}.idempotency_key k WHERE k.run_id >= v_first AND k.run_id <= v_last AND k.expires_at > p_now
+                  AND (SELECT o.status <> 'failed' FROM {schema}.outcome o WHERE o.run_id = k.run_id)) THEN
+        UPDATE {schema}.retention SET keeps = true, swept_to = low, rests_until = NULL WHERE low = w.low;
+        RETURN v_count;
+    ELSE
+        INSERT INTO {schema}.pruned_slots AS f (partition_id, slot_seq, queue_slot_seq)
+        SELECT e.partition_id, max(e.slot_seq), coalesce(max(e.queue_slot_seq), 0) FROM {schema}.event e
+        WHERE e.run_id >= v_first AND e.run_id <= v_last AND e.slot_seq IS NOT NULL GROUP BY 1 ORDER BY 1
+        ON CONFLICT (partition_id) DO UPDATE
+        SET slot_seq = greatest(f.slot_seq, excluded.slot_seq), queue_slot_seq = greatest(f.queue_slot_seq, excluded.queue_slot_seq);
+        PERFORM {schema}.free_week_keys_v1(v_first, v_last);
+        DELETE FROM {schema}.retried WHERE run_id >= v_first AND run_id <= v_last;
+        DELETE FROM {schema}.deadline WHERE run_id >= v_first AND run_id <= v_last;
+    END IF;
+    -- At its end a week that keeps something rests for a day, one that does not is ready to go.
+    UPDATE {schema}.retention
+    SET keeps = w.keeps,
+        swept_to = CASE WHEN v_count = p_limit THEN v_last WHEN w.keeps THEN low ELSE high END,
+        rests_until = CASE WHEN v_count < p_limit AND w.keeps THEN p_now + interval '1 day' END
+    WHERE low = w.low;
+    RETURN v_count;
+END $$;
+
+-- Detach a table where the caller may not do it concurrently, since that takes an owner's own statement. All that comes after would
+-- wait for the lock, so it is asked for only when no transaction has used the table for a twentieth of a second, and not for long.
+CREATE FUNCTION {schema}.detach_briefly_v1(p_parent text, p_part text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE v_parent regclass := format('%I.%I', {literal}, p_parent)::regclass; v_users text[];
+BEGIN
+    v_users := ARRAY(SELECT l.virtualtransaction FROM pg_catalog.pg_locks l WHERE l.relation = v_parent AND l.pid <> pg_backend_pid());
+    PERFORM pg_sleep(0.05);
+    IF EXISTS (SELECT 1 FROM pg_catalog.pg_locks l WHERE l.relation = v_parent AND l.virtualtransaction = ANY (v_users)) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('ALTER TABLE %I.%I DETACH PARTITION %I.%I', {literal}, p_parent, {literal}, p_part);
+    RETURN true;
+END $$;
+
+-- One step towards dropping a week that has been swept: detach its next table, or finish a detach that was cut off, or drop what is
+-- detached. Answers 'detach' if the caller is to do it, as an owner can without anybody waiting.
+CREATE FUNCTION {schema}.drop_week_v1(w {schema}.retention, OUT action text, OUT parent text, OUT part text)
+LANGUAGE plpgsql AS $$
+DECLARE t record;
+BEGIN
+    IF NOT {schema}.free_week_keys_v1(w.low, w.high) THEN
+        action := 'busy';
+        RETURN;
+    END IF;
+    SELECT * INTO t FROM {schema}.week_tables_v1(w.low) x WHERE x.stands <> 'detached' ORDER BY x.place LIMIT 1;
+    IF FOUND THEN
+        action := 'detached';
+        parent := t.parent;
+        part := t.part;
+        IF t.stands = 'pending' THEN
+            EXECUTE format('ALTER TABLE %I.%I DETACH PARTITION %I.%I FINALIZE', {literal}, parent, {literal}, part);
+        ELSIF pg_has_role(session_user, t.owner, 'USAGE') THEN
+            action := 'detach';
+        ELSIF NOT {schema}.detach_briefly_v1(t.parent, t.part) THEN
+            action := 'busy';
+        END IF;
+        RETURN;
+    END IF;
+    FOR t IN SELECT * FROM {schema}.week_tables_v1(w.low) LOOP
+        EXECUTE format('DROP TABLE %I.%I', {literal}, t.part);
+    END LOOP;
+    DELETE FROM {schema}.retried WHERE run_id >= w.low AND run_id < w.high;
+    DELETE FROM {schema}.deadline WHERE run_id >= w.low AND run_id < w.high;
+    DELETE FROM {schema}.retention WHERE low = w.low;
+    action := 'dropped';
+END $$;
+
+-- One bounded step of retention; safe when run twice at once: who looks at a week has it to himself, and one that is being detached rests
+-- meanwhile. It waits a fifth of a second for a lock at most, and then leaves the week for a minute. Answers what was done:
+-- 'none', 'swept' (and how many runs were looked at), 'detach' (to be done by the caller), 'detached', 'dropped' or 'busy'.
+-- It runs as the schema's owner, since the runtime's role owns no table; its names are constants and its numbers typed.
+CREATE FUNCTION {schema}.retain_v1(p_for interval, p_limit int, OUT action text, OUT parent text, OUT part text, OUT looked_at int)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+DECLARE v_now timestamptz := clock_timestamp(); v_cutoff uuid := {schema}.run_id_floor_v1(v_now - p_for); w {schema}.retention;
+BEGIN
+    looked_at := 0;
+    INSERT INTO {schema}.retention (low, high, swept_to, keeps)
+    SELECT x.low, x.high, x.low, false
+    FROM (SELECT {schema}.run_id_floor_v1(s.start) AS low, {schema}.run_id_floor_v1(s.start + interval '7 days') AS high
+          FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+          CROSS JOIN LATERAL (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start) s
+          WHERE i.inhparent = format('%I.run', {literal})::regclass) x
+    WHERE x.high <= v_cutoff
+    ON CONFLICT DO NOTHING;
+    -- A longer time than before: what has not begun to go stays.
+    DELETE FROM {schema}.retention r WHERE r.high > v_cutoff
+       AND NOT EXISTS (SELECT 1 FROM {schema}.week_tables_v1(r.low) t WHERE t.stands <> 'attached');
+    SELECT * INTO w FROM {schema}.retention r WHERE r.rests_until IS NULL OR r.rests_until <= v_now ORDER BY r.low LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        action := 'none';
+        RETURN;
+    END IF;
+    BEGIN
+        IF w.swept_to = w.high THEN
+            SELECT d.action, d.parent, d.part INTO action, parent, part FROM {schema}.drop_week_v1(w) d;
+        ELSE
+            action := 'swept';
+            looked_at := {schema}.sweep_week_v1(w, v_now - p_for, p_limit, v_now);
+        END IF;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+        action := 'busy';
+    END;
+    IF action IN ('busy', 'detach') THEN
+        UPDATE {schema}.retention SET rests_until = v_now + interval '1 minute' WHERE low = w.low;
+    END IF;
+END $$;
+
+-- A week whose table its caller has detached need not rest.
+CREATE FUNCTION {schema}.detached_v1(p_part text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE {schema}.retention SET rests_until = NULL
+    WHERE swept_to = high AND low = {schema}.run_id_floor_v1(to_date(right(p_part, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC')
+$$;
+
+SELECT {schema}.pin_plans_v1(ARRAY['retain_v1(interval, int)']);

@@ -1,0 +1,12 @@
+"""Weeks whose time is up: dropped whole, or rid of what has ended while something of them must stay."""
+
+from __future__ import annotations
+
+from runlane.ports.stores import PhaseResult
+from runlane.services.maintenance.phase import LIMIT, Upkeep
+
+
+def retain(upkeep: Upkeep) -> PhaseResult:
+    if upkeep.keep_for is None:
+        return PhaseResult(0, more=False)
+    return upkeep.store.retain(keep_for=upkeep.keep_for, limit=LIMIT)
