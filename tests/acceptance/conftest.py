@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import ROOT, Answer, command, inside, runlane, variables
-from tests.local.waiting import until
+from tests.waiting import until
 
 Run = Callable[..., Answer]
 

@@ -12,7 +12,7 @@ import pytest
 
 from runlane.cli.demo.plan import plan
 from tests.acceptance.command import runlane, variables
-from tests.local.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.sqs]
 

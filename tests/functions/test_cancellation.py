@@ -15,7 +15,8 @@ from runlane.domain.run import Status
 from runlane.domain.task import task
 from runlane.services.context import Context, Release
 from tests.functions.conftest import OpenWorld
-from tests.functions.world import World, until
+from tests.functions.world import World
+from tests.waiting import until
 
 
 def cancelled_while_running(world: World, run_id: RunId) -> float:

@@ -15,7 +15,7 @@ from runlane.domain.run import Status
 from runlane.domain.task import task
 from runlane.services.context import Context
 from tests.functions.conftest import OpenWorld
-from tests.functions.world import until
+from tests.waiting import until
 
 limited = Queue("main", default=True, concurrency_limit=1)
 

@@ -12,7 +12,8 @@ from runlane.domain.queue import Queue
 from runlane.domain.run import Status
 from runlane.domain.task import task
 from tests.functions.conftest import OpenWorld
-from tests.functions.world import World, until
+from tests.functions.world import World
+from tests.waiting import until
 
 BOTH = pytest.mark.parametrize("major", [18, 15])
 

@@ -12,7 +12,8 @@ import pytest
 
 from runlane import ConflictError, Context, ContractError, Fixed, Queue, Release, Retry, RunNowResult, Source, Status, TriggerOutcome, task
 from tests.functions.conftest import OpenWorld
-from tests.functions.world import World, until
+from tests.functions.world import World
+from tests.waiting import until
 
 main = Queue("main", default=True)
 one = Queue("one", concurrency_limit=1)

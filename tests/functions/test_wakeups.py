@@ -15,7 +15,8 @@ from runlane.domain.queue import Queue
 from runlane.domain.run import Status
 from runlane.domain.task import task
 from tests.functions.conftest import OpenWorld
-from tests.functions.world import envelope, until
+from tests.functions.world import envelope
+from tests.waiting import until
 
 BOTH = pytest.mark.parametrize("major", [18, 15])
 OK = {"batchItemFailures": []}

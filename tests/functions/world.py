@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,14 +21,6 @@ from tests.postgres.factories import Lane
 
 ENVIRONMENT = "test"
 ARN = "arn:aws:sqs:us-east-1:000000000000:work"
-
-
-def until(holds: Callable[[], bool], timeout: float = 8.0) -> None:
-    """Wait for what another thread or process brings about; fail instead of hanging."""
-    deadline = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.01)
 
 
 class Wire:

@@ -13,7 +13,7 @@ import pytest
 
 from runlane.adapters.local.poller import EventSourcePoller, Handler, event_source
 from runlane.adapters.local.sqs import LocalQueue, LocalSqs, local_sqs_client
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.sqs
 

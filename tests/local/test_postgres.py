@@ -17,7 +17,7 @@ import pytest
 from runlane.adapters.local.binaries import PostgresBinaries, find_postgres, installed_postgres
 from runlane.adapters.local.faults import LocalLaneError
 from runlane.adapters.local.postgres import LocalPostgres
-from tests.local.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 pytestmark = pytest.mark.postgres
 

@@ -13,7 +13,7 @@ import pytest
 from runlane.adapters.local.faults import LocalLaneError
 from runlane.adapters.local.sqs import LocalQueue, LocalSqs
 from runlane.adapters.local.worker import load, spawn_worker
-from tests.local.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 pytestmark = pytest.mark.sqs
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import psycopg
 import pytest
@@ -72,18 +72,20 @@ def storage(databases: Databases, dsn: str) -> PostgresStorage:
 
 
 @pytest.fixture
-def other_storage(dsn: str) -> Iterator[PostgresStorage]:
-    """A second process, as far as Postgres can tell."""
-    opened = PostgresStorage(dsn)
-    yield opened
-    opened.close()
+def storages(databases: Databases, dsn: str) -> Callable[[int], list[PostgresStorage]]:
+    """So many processes, as far as Postgres can tell; the first three are `storage`, `other_storage` and `third_storage`."""
+    return partial(databases.storages, dsn)
 
 
 @pytest.fixture
-def third_storage(dsn: str) -> Iterator[PostgresStorage]:
-    opened = PostgresStorage(dsn)
-    yield opened
-    opened.close()
+def other_storage(storages: Callable[[int], list[PostgresStorage]]) -> PostgresStorage:
+    """A second process, as far as Postgres can tell."""
+    return storages(2)[1]
+
+
+@pytest.fixture
+def third_storage(storages: Callable[[int], list[PostgresStorage]]) -> PostgresStorage:
+    return storages(3)[2]
 
 
 @pytest.fixture

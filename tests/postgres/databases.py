@@ -20,6 +20,8 @@ from runlane.adapters.postgres.storage import PostgresStorage
 _TEMPLATE = "migrated"
 _KEPT = ("migration", "environment")
 _WARM = "warm"
+# Compiling and starting parallel workers for a few rows would take most of the time of looking at them.
+_PLAINLY = "-c jit=off -c max_parallel_workers_per_gather=0"
 _FEW = 300
 _FINGERPRINT: LiteralString = """
 SELECT (SELECT count(*) || '/' || max(oid) FROM pg_class WHERE relkind <> 't'), (SELECT count(*) || '/' || max(oid) FROM pg_proc),
@@ -38,7 +40,7 @@ class Databases:
         self._server_dsn = server_dsn
         self._numbers = count(1)
         self._idle: list[str] = []
-        self._warm: dict[str, PostgresStorage] = {}
+        self._warm: dict[str, list[PostgresStorage]] = {}
         self._looking: dict[str, psycopg.Connection] = {}
         self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(_TEMPLATE)))
         with self._connect(_TEMPLATE) as connection:
@@ -59,10 +61,14 @@ class Databases:
 
     def storage(self, dsn: str) -> PostgresStorage:
         """A storage whose connections outlive the test: a new one would compile and plan everything again."""
-        name = str(conninfo_to_dict(dsn)["dbname"])
-        if name not in self._warm:
-            self._warm[name] = PostgresStorage(make_conninfo(dsn, application_name=_WARM))
-        return self._warm[name]
+        return self.storages(dsn, 1)[0]
+
+    def storages(self, dsn: str, count: int) -> list[PostgresStorage]:
+        """The first `count` of the storages of this database, each a process of its own as far as Postgres can tell."""
+        warm = self._warm.setdefault(str(conninfo_to_dict(dsn)["dbname"]), [])
+        while len(warm) < count:
+            warm.append(PostgresStorage(make_conninfo(dsn, application_name=_WARM)))
+        return warm[:count]
 
     def connection(self, dsn: str) -> psycopg.Connection:
         """For looking at a database between tests; each statement a transaction of its own."""
@@ -73,14 +79,15 @@ class Databases:
             self._cool(name)
 
     def _cool(self, name: str) -> None:
-        if name in self._warm:
-            self._warm.pop(name).close()
+        for storage in self._warm.pop(name, ()):
+            storage.close()
         if name in self._looking:
             self._looking.pop(name).close()
 
     def _onlooker(self, name: str) -> psycopg.Connection:
         if name not in self._looking or self._looking[name].closed:
-            self._looking[name] = psycopg.connect(make_conninfo(self._server_dsn, dbname=name, application_name=_WARM), autocommit=True)
+            conninfo = make_conninfo(self._server_dsn, dbname=name, application_name=_WARM, options=_PLAINLY)
+            self._looking[name] = psycopg.connect(conninfo, autocommit=True)
         return self._looking[name]
 
     def _copy(self) -> str:

@@ -18,6 +18,7 @@ from runlane.domain.queue import Queue
 from runlane.domain.run import TERMINAL, Source, Status
 from runlane.ports.operations import ChildBatch, PruneFilter, PruneStep, RescheduleAnswer
 from runlane.ports.stores import ClaimBatch, ClaimedRun, NewRun, SettleBatch, TriggerBatch, Wakeup
+from tests.waiting import PATIENCE, until
 
 T = TypeVar("T")
 LEASE = timedelta(seconds=60)
@@ -52,7 +53,7 @@ def at_once(*moves: Callable[[], T]) -> list[T]:
     barrier = Barrier(len(moves))
 
     def start(move: Callable[[], T]) -> T:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=PATIENCE)
         return move()
 
     with ThreadPoolExecutor(len(moves)) as pool:
@@ -127,6 +128,13 @@ class Lane:
         """Of runs that ended any time ago, unless `older_than` is given."""
         asked = PruneFilter(chosen.pop("older_than", timedelta(0)), frozenset(statuses) or TERMINAL, **chosen)
         return self.storage.operations.prune_runs(asked, after=after, limit=limit, dry_run=dry_run)
+
+    def lock_waiters(self) -> int:
+        return int(self.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"))
+
+    def await_waiters(self, count: int) -> None:
+        """Until so many connections wait for a lock; fails instead of hanging."""
+        until(lambda: self.lock_waiters() >= count)
 
     # Rows made old.
 

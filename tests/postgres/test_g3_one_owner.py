@@ -77,8 +77,7 @@ def test_a_refusal_written_while_its_run_is_handed_the_slot_is_not_lost(lane: La
     with psycopg.connect(dsn) as other, ThreadPoolExecutor() as threads:
         other.execute("SELECT runlane.record_refusal_v1(%s, 'succeeded', clock_timestamp())", [second])
         turn = threads.submit(storage.deliveries.settle_and_claim, [settlement(held)], ["work"], limit=1, lease_for=LEASE, worker="w")
-        while not lane.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"):
-            assert not turn.done()
+        lane.await_waiters(1)
         other.commit()
         (claim,) = turn.result()[1].claims
     assert claim.run_id == second

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,6 +23,7 @@ from runlane.ports.stores import NewRun, TriggerBatch
 from tests.postgres.ends import ENDS, claimed
 from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 from tests.postgres.workers import run_processes, trigger_in_turn
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.postgres
 HOUR = timedelta(hours=1)
@@ -44,17 +44,6 @@ def owner(lane: Lane, key: str = "s") -> RunId:
     return lane.trigger_one("work", singleton_key=key, concurrency_key=key, start_timeout=HOUR, finish_timeout=HOUR)
 
 
-def waiters(lane: Lane) -> int:
-    return int(lane.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"))
-
-
-def await_waiters(lane: Lane, count: int) -> None:
-    ends_at = time.monotonic() + 10
-    while waiters(lane) < count:
-        assert time.monotonic() < ends_at, "nobody waits"
-        time.sleep(0.002)
-
-
 def held(lane: Lane) -> int:
     return int(lane.value("SELECT count(*) FROM runlane.successor"))
 
@@ -67,9 +56,9 @@ def test_a_trigger_that_comes_first_is_promoted_by_the_end_that_waits_for_it(
     with psycopg.connect(dsn) as caller, ThreadPoolExecutor(1) as pool:
         caller.execute("SELECT runlane.trigger_runs_v1(%s::json, true)", (encode_runs([keyed()]),))
         ending = pool.submit(finish, other_storage)
-        await_waiters(work, 1)
+        work.await_waiters(1)
         caller.commit()
-        wakeups = ending.result(timeout=10)
+        wakeups = ending.result(timeout=PATIENCE)
     (claim,) = claimed(work, wakeups)
     assert held(work) == 0
     work.succeed(claim)
@@ -84,12 +73,12 @@ def test_a_trigger_that_comes_second_waits_for_the_end_and_starts(
         # Every end counts, after it has locked the key.
         blocker.execute("SELECT 1 FROM runlane.queue_counter FOR UPDATE")
         ending = pool.submit(finish, other_storage)
-        await_waiters(work, 1)
+        work.await_waiters(1)
         trigger = pool.submit(third_storage.triggers.trigger_runs, [keyed()], eager=True)
-        await_waiters(work, 2)
+        work.await_waiters(2)
         blocker.commit()
-        assert ending.result(timeout=10) == ()
-        batch = trigger.result(timeout=10)
+        assert ending.result(timeout=PATIENCE) == ()
+        batch = trigger.result(timeout=PATIENCE)
     assert ids(batch.wakeups) == [batch.runs[0].run_id]
     assert held(work) == 0
 
@@ -122,12 +111,11 @@ def test_two_triggers_for_a_free_key_leave_one_active_run(work: Lane, other_stor
         _one_after_another(work, runs)
 
 
-def test_triggers_of_one_key_from_many_threads_leave_the_last_to_get_the_key(work: Lane, dsn: str) -> None:
+def test_triggers_of_one_key_from_many_threads_leave_the_last_to_get_the_key(
+    work: Lane, storages: Callable[[int], list[PostgresStorage]]
+) -> None:
     claim = work.claim_one(owner(work))
-    opened = [PostgresStorage(dsn) for _ in range(6)]
-    batches: list[TriggerBatch] = at_once(*(lambda s=storage: s.triggers.trigger_runs([keyed()], eager=True) for storage in opened))
-    for storage in opened:
-        storage.close()
+    batches: list[TriggerBatch] = at_once(*(lambda s=storage: s.triggers.trigger_runs([keyed()], eager=True) for storage in storages(6)))
     (survivor,) = ids(work.succeed(claim).wakeups)
     assert _replaced_in_turn(work, [batch.runs[0].run_id for batch in batches]) == survivor
 
@@ -155,18 +143,16 @@ def test_a_trigger_behind_a_recorded_run_that_is_cancelled_while_the_fold_promot
     with psycopg.connect(dsn) as fold, psycopg.connect(dsn) as blocker, ThreadPoolExecutor(2) as pool:
         fold.execute("SELECT runlane.fold_successors_v1(10)")
         cancelling = pool.submit(_cancel, other_storage, recorded)
-        await_waiters(work, 1)
+        work.await_waiters(1)
         # Every end counts, after it has locked the key.
         blocker.execute("SELECT 1 FROM runlane.queue_counter FOR UPDATE")
         fold.commit()
-        while work.value("SELECT count(*) FROM runlane.successor"):
-            time.sleep(0.002)
-        await_waiters(work, 1)
+        until(lambda: not held(work))
+        work.await_waiters(1)
         triggering = pool.submit(third_storage.triggers.trigger_runs, [keyed()], eager=True)
-        while not triggering.done() and waiters(work) < 2:
-            time.sleep(0.002)
+        until(lambda: triggering.done() or work.lock_waiters() >= 2)
         blocker.commit()
-        started = [*ids(cancelling.result(timeout=10)), *ids(triggering.result(timeout=10).wakeups)]
+        started = [*ids(cancelling.result(timeout=PATIENCE)), *ids(triggering.result(timeout=PATIENCE).wakeups)]
     assert started == [triggering.result().runs[0].run_id]
     assert work.status(recorded) is Status.CANCELLED
 
@@ -190,12 +176,12 @@ def test_an_end_that_dies_before_its_commit_leaves_the_successor_where_it_was(
     with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(1) as pool:
         blocker.execute("SELECT 1 FROM runlane.queue_counter FOR UPDATE")
         ending = pool.submit(finish, other_storage)
-        await_waiters(work, 1)
+        work.await_waiters(1)
         work.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
         with pytest.raises(UnavailableError):
-            ending.result(timeout=10)
+            ending.result(timeout=PATIENCE)
     assert not work.status(active).is_terminal
     assert (held(work), work.status(successor)) == (1, Status.QUEUED)
     assert successor in ids(finish(work.storage))

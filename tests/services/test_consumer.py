@@ -22,10 +22,10 @@ from runlane.services.budget import TimeBudget
 from runlane.services.context import Context
 from runlane.services.lane import Lane
 from runlane.services.resident.worker import ResidentWorker
-from tests.local.waiting import until
 from tests.services.fakes import claimed, run_id
 from tests.services.tasks import Bench
 from tests.services.test_delivery import quick
+from tests.waiting import until
 
 gate = threading.Event()
 started = threading.Event()

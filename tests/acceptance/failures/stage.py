@@ -13,7 +13,7 @@ from runlane.adapters.local.sqs import LocalQueue, LocalSqs
 from runlane.domain.run import RunRecord, Status
 from runlane.runtime import Runlane
 from tests.acceptance.failures.processes import WorkerProcess
-from tests.local.waiting import until
+from tests.waiting import until
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from runlane.settings import read_settings
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.stage import Stage
 from tests.acceptance.failures.tasks import entry, main, ordered, single
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs]
 

@@ -10,7 +10,7 @@ from runlane.domain.event import EventType
 from runlane.domain.run import Status
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.tasks import held, noop, poison
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs]
 

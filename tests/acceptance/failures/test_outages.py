@@ -17,7 +17,7 @@ from tests.acceptance.failures.outage import Door
 from tests.acceptance.failures.stage import Stage
 from tests.acceptance.failures.tasks import held, noop, noted
 from tests.acceptance.failures.test_postgres_crash import Producer, any_ended, succeeded
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow]
 

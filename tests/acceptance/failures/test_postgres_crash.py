@@ -13,7 +13,7 @@ from runlane.domain.task import Task
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.stage import Stage
 from tests.acceptance.failures.tasks import noop
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from runlane.domain.run import Status
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.stage import Stage
 from tests.acceptance.failures.tasks import attentive, held, noop
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs]
 

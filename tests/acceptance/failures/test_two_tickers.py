@@ -5,7 +5,7 @@ import pytest
 from runlane.domain.run import Status
 from tests.acceptance.failures.conftest import OpenStage
 from tests.acceptance.failures.tasks import noop
-from tests.local.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.sqs]
 

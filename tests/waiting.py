@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 import psutil
 
+PATIENCE = 60.0
+"""Seconds after which something does not come any more; generous, since a machine may stand still and a test that waits costs nothing."""
 
-def until(holds: Callable[[], bool], timeout: float = 15.0) -> None:
+
+def until(holds: Callable[[], bool], timeout: float = PATIENCE) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 def has_ended(pid: int) -> bool:
