@@ -9,6 +9,8 @@ BUILD := .venv-build/build.installed
 LOCK := .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
 ANYWHERE := --python-version 3.11 --universal
 LAMBDA := --python-version 3.13 --python-platform aarch64-manylinux_2_28
+PINS := benchmarks/peers/pins
+PEERS := chancy dbos pgqueuer procrastinate
 
 export SAM_CLI_TELEMETRY ?= 0
 export AWS_DEFAULT_REGION ?= us-east-1
@@ -48,9 +50,11 @@ lock: $(DEV) ## pin every requirements file anew from pyproject.toml
 	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --extra testing --group install --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	$(LOCK) $(LAMBDA) pyproject.toml --constraint requirements.txt --output-file layers/dependencies/requirements.txt
 	$(LOCK) $(ANYWHERE) --group build --output-file requirements-build.txt
+	$(foreach peer,$(PEERS),$(LOCK) $(ANYWHERE) $(PINS)/$(peer).in --output-file $(PINS)/$(peer).txt &&) true
+	$(LOCK) --python-version 3.12 --universal $(PINS)/oban.in --output-file $(PINS)/oban.txt
 
 clean: ## away with what was installed and built
-	rm -rf .venv .venv-build .aws-sam
+	rm -rf .venv .venv-build .venv-bench .aws-sam
 
 .venv .venv-build:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with venv is needed: install it, or name it with make PYTHON=..." >&2; exit 1; }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,19 +31,32 @@ class ServerCpu:
 class BenchCluster:
     def __init__(self, server: LocalPostgres) -> None:
         self._server = server
-        self._has_template = False
+        self._templates: set[str] = set()
 
     @contextmanager
-    def database(self, name: str, *, ours: bool = True) -> Iterator[str]:
-        """The DSN of a new database, with our schema and the catalog's policies unless it is a peer's; dropped at the end."""
+    def database(self, name: str, *, template: str | None = None) -> Iterator[str]:
+        """The DSN of a new database, dropped at the end.
+
+        template: what it is a copy of, see `template`; default: our schema with the catalog's policies.
+        """
+        source = template or self.template(TEMPLATE, _install)
         with psycopg.connect(self._server.dsn, autocommit=True) as admin:
             admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {self._template() if ours else "template1"}')
+            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
             dsn = self._dsn(name)
             try:
                 yield dsn
             finally:
                 admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def template(self, name: str, fill: Callable[[str], None]) -> str:
+        """A database to copy, kept for the whole run; `fill` is given its DSN when it is first asked for, and leaves no connection open."""
+        if name not in self._templates:
+            with psycopg.connect(self._server.dsn, autocommit=True) as admin:
+                admin.execute(f'CREATE DATABASE "{name}"')
+            fill(self._dsn(name))
+            self._templates.add(name)
+        return name
 
     def cpu(self, database: str) -> ServerCpu:
         """What was used since the start. Of a connection that has ended nothing is known but that it belongs to the others."""
@@ -65,14 +78,6 @@ class BenchCluster:
 
     def _dsn(self, name: str) -> str:
         return f"{self._server.dsn.rpartition('/')[0]}/{name}"
-
-    def _template(self) -> str:
-        if not self._has_template:
-            with psycopg.connect(self._server.dsn, autocommit=True) as admin:
-                admin.execute(f"CREATE DATABASE {TEMPLATE}")
-            _install(self._dsn(TEMPLATE))
-            self._has_template = True
-        return TEMPLATE
 
 
 def settle_down(dsn: str) -> None:

@@ -9,7 +9,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Repetitions of one measurement, in `unit`."""
+    """Repetitions of one measurement, in `unit`; none, and the line says why nothing was measured."""
 
     values: tuple[float, ...]
     unit: str
@@ -19,6 +19,8 @@ class Samples:
         return median(self.values)
 
     def __str__(self) -> str:
+        if not self.values:
+            return "–"
         low, high = min(self.values), max(self.values)
         spread = "" if low == high else f" ({_shown(low)}–{_shown(high)})"
         return f"{_shown(self.median)}{spread} {self.unit}".rstrip()

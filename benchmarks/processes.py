@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PATIENCE = 180.0
+"""Seconds that a worker process may take for an answer before it is killed, so that a peer that hangs ends the run."""
 
 
 class WorkerProcess:
     """Killed by `close` if it has not ended by itself."""
 
-    def __init__(self, command: Sequence[str], first: str | None = None) -> None:
-        self._process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, command: Sequence[str], first: str | None = None, environment: Mapping[str, str] | None = None) -> None:
+        variables = {**os.environ, **(environment or {})}
+        self._process = subprocess.Popen(command, cwd=ROOT, text=True, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if first is not None:
             self._write(first)
         self.answer()
@@ -29,7 +34,10 @@ class WorkerProcess:
 
     def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        killer = Timer(PATIENCE, self._process.kill)
+        killer.start()
         line = self._process.stdout.readline()
+        killer.cancel()
         if not line:
             raise RuntimeError(f"the worker process ended with {self._process.wait()} and no answer")
         answer: dict[str, Any] = json.loads(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from benchmarks.figure import require
+from benchmarks.peers.rivals import Peer
 
 LEFT = "SELECT (SELECT count(*) FROM runlane.dispatch) + (SELECT count(*) FROM runlane.lease) + (SELECT count(*) FROM runlane.waiting)"
 ONCE = """
@@ -23,10 +24,18 @@ def require_each_once(dsn: str, count: int) -> None:
     require(left == (0,), f"runs under way at the end: {left}")
 
 
-def require_peer_each_once(dsn: str, handled: list[int], count: int) -> None:
-    """The peer's handlers saw every job once, and its own log says that all were successful."""
+def require_peer_each_once(dsn: str, peer: Peer, handled: list[int], count: int) -> None:
+    """The peer's handlers saw every job once, and its own tables say that all are done."""
+    require(sorted(handled) == list(range(count)), f"{peer.name} handled {len(handled)} jobs, {len(set(handled))} different, of {count}")
+    require(_tally(dsn, peer) == (count if peer.keeps_ends else 0, 0), f"{peer.name} says (done, left) {_tally(dsn, peer)} of {count}")
+
+
+def require_peer_recorded(dsn: str, peer: Peer, count: int) -> None:
+    """All jobs are there, and wait."""
+    require(_tally(dsn, peer) == (0, count), f"{peer.name} says (done, left) {_tally(dsn, peer)} of {count} that wait")
+
+
+def _tally(dsn: str, peer: Peer) -> tuple[int, int]:
     with psycopg.connect(dsn) as connection:
-        logged = connection.execute("SELECT count(DISTINCT job_id), count(*) FROM pgqueuer_log WHERE status = 'successful'").fetchone()
-        left = connection.execute("SELECT count(*) FROM pgqueuer").fetchone()
-    require(sorted(handled) == list(range(count)), f"the peer handled {len(handled)} jobs, {len(set(handled))} different, of {count}")
-    require(logged == (count, count) and left == (0,), f"the peer's log says {logged} successful of {count}, {left} left")
+        row = connection.execute(peer.tally.encode()).fetchone()
+    return (int(row[0]), int(row[1])) if row else (-1, -1)

@@ -1,1 +1,1 @@
-"""The rival, in a virtual environment of its own."""
+"""The rivals, each in a virtual environment of its own, and the smallest queue there is as a ruler."""
