@@ -10,6 +10,7 @@ from benchmarks.figure import Table
 
 FIGURES = (
     "cpu_per_run",
+    "trigger",
     "hand_over",
     "dispatch",
     "quiet_tenant",
