@@ -93,9 +93,34 @@ WHERE occupied <> slots
 SELECT * FROM (
     SELECT p.partition_id, p.tenant, p.concurrency_key, p.state, p.waiting, p.occupied,
            CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
-                WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS right_state
+                WHEN p.occupied >= q.concurrency_limit THEN 'b'
+                -- Asleep or awake by the time of the last look.
+                WHEN q.throttle_step IS NOT NULL AND p.state = 't' THEN 't' ELSE 'r' END::"char" AS right_state
     FROM runlane.partition p JOIN runlane.queue q USING (queue_id)) x
 WHERE state <> right_state
+""",
+    "a throttled partition counts its reservations, and each has its time": """
+SELECT * FROM (
+    SELECT p.partition_id, p.reserved, count(d.run_id) AS dispatched, count(*) FILTER (WHERE d.run_id IS NOT NULL AND d.start_at IS NULL) AS untimed
+    FROM runlane.partition p JOIN runlane.queue q USING (queue_id) LEFT JOIN runlane.dispatch d USING (partition_id)
+    WHERE q.throttle_step IS NOT NULL GROUP BY 1) x
+WHERE reserved <> dispatched OR untimed > 0
+""",
+    "a throttled partition sleeps no longer than its throttle asks": """
+SELECT p.partition_id, p.ready_at, n.next FROM runlane.partition p JOIN runlane.queue q USING (queue_id)
+CROSS JOIN LATERAL (SELECT runlane.next_start_v1(q, p.throttle_clock, p.reserved, 0, clock_timestamp()) AS next) n
+WHERE p.state = 't' AND (p.ready_at IS NULL OR p.ready_at > n.next)
+""",
+    "no period saw more starts than its throttle permits": """
+SELECT * FROM (
+    SELECT e.run_id, e.at, x.permitted, x.period,
+           lag(e.at, x.permitted) OVER (PARTITION BY r.queue_id, r.tenant, r.concurrency_key ORDER BY e.at) AS before
+    FROM runlane.event e JOIN runlane.run r USING (run_id) JOIN runlane.queue q USING (queue_id)
+    CROSS JOIN LATERAL (SELECT (q.policy->'throttle'->>'period')::interval AS period,
+        (q.policy->'throttle'->>'limit')::int + (q.policy->'throttle'->>'burst')::int AS permitted) x
+    WHERE e.type = 'run.claimed' AND q.throttle_step IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM runlane.policy_change c WHERE c.queue_id = q.queue_id AND c.before IS NOT NULL)) x
+WHERE at - before < period
 """,
     "a tenant with a ready partition is ready": """
 SELECT p.partition_id, t.name FROM runlane.partition p JOIN runlane.tenant t USING (tenant_id) WHERE p.state = 'r' AND NOT t.ready

@@ -71,7 +71,7 @@ class Wakeup:
     tenant: str | None = None
     concurrency_key: str | None = None
     delay: timedelta = timedelta(0)
-    """Time to the due time when it was stored; zero for a dispatched run, positive for a hint sent ahead."""
+    """Time until it may start, when it was stored: to the due time of a hint, to its turn under a throttle, else zero."""
     hint: bool = False
     """Sent ahead for a run that is not due yet; it has no dispatch row."""
     trace: Mapping[str, str] | None = None
@@ -116,7 +116,7 @@ class Refusal:
     run_id: RunId
     reason: RefusalReason
     due_in: timedelta | None = None
-    """Time to the due time, with `not_due`."""
+    """Time to the due time, with `not_due`; with `throttled`, until it may start, if that is soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +186,14 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: no timer."""
+    """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: no timer.
+    `starts_in`: the same to the next look at these queues that their throttles make worth while; None: no throttled run waits."""
 
     is_dispatched: bool
     recorded: tuple[str, ...] = ()
-    """Queues with runs that nobody has dispatched since they were recorded."""
+    """Queues with runs that nobody has dispatched since they were recorded, or since their throttle permits it."""
     due_in: timedelta | None = None
+    starts_in: timedelta | None = None
 
 
 class TriggerStore(Protocol):

@@ -17,7 +17,7 @@ from runlane.domain.outcome import NotStarted, OutcomeKind, Settlement
 from runlane.ports.stores import ClaimBatch, ClaimedRun, Refusal, Wakeup
 from runlane.services.attempt import Attempt
 from runlane.services.budget import TimeBudget
-from runlane.services.early import LONGEST, EarlyWakeups
+from runlane.services.early import LONGEST, LONGEST_THROTTLED, EarlyWakeups
 from runlane.services.finished import FinishedAttempts
 from runlane.services.intake import Intake, NoIntake
 from runlane.services.message_groups import MessageGroups
@@ -211,7 +211,7 @@ class Batch:
         self._watch.has_news = True
 
     def _refused(self, refusals: Sequence[Refusal]) -> list[Wakeup]:
-        """Hold what is due in a moment; give wakeups that came too early another delay."""
+        """Hold what may start in a moment; give wakeups that came too early another delay."""
         if not refusals:
             return []
         now = self._worker.clock.monotonic()
@@ -223,7 +223,8 @@ class Batch:
                 self._groups.give_back(refusal.run_id)
             if refusal.due_in is None:
                 continue
-            if not in_order and refusal.due_in <= LONGEST and self.budget.fits(None, now + refusal.due_in.total_seconds()):
+            longest = LONGEST_THROTTLED if refusal.reason == "throttled" else LONGEST
+            if not in_order and refusal.due_in <= longest and self.budget.fits(None, now + refusal.due_in.total_seconds()):
                 self._early.hold(refusal.run_id, refusal.due_in, now)
             elif refusal.due_in <= LONGEST_HINT and refusal.run_id in self._queues_by_run:
                 hints.append(Wakeup(refusal.run_id, self._queues_by_run[refusal.run_id], delay=refusal.due_in, hint=True))

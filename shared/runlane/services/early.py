@@ -1,4 +1,4 @@
-"""Wakeups that came a moment before their run is due: held here, so that they take no place of a run that can start."""
+"""Wakeups that came a moment before their run may start: held here, so that they take no place of a run that can start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from runlane.domain.ids import RunId
 
 LONGEST = timedelta(seconds=1)
 """How early a wakeup may come to be held; the transport's delays are whole seconds, rounded down."""
+
+LONGEST_THROTTLED = timedelta(seconds=2)
+"""The same for a run that its queue's throttle has reserved: dispatch does it so far ahead."""
 
 _SLACK = 0.001
 """Never before the due time: the database judges it with its own clock."""

@@ -31,8 +31,8 @@ class PostgresDeliveryStore:
         return claim_batch(self._session.run("claim_oldest", asked))
 
     def look(self, queues: Collection[str]) -> Look:
-        ((is_dispatched, recorded, due_in),) = self._session.run("look", {"queues": name_list(tuple(queues))})
-        return Look(is_dispatched, tuple(recorded), due_in)
+        ((is_dispatched, recorded, due_in, starts_in),) = self._session.run("look", {"queues": name_list(tuple(queues))})
+        return Look(is_dispatched, tuple(recorded), due_in, starts_in)
 
     def heartbeat(self, leases: Mapping[RunId, str], *, lease_for: timedelta) -> tuple[LeaseState, ...]:
         return self._states("heartbeat", leases, {"lease": lease_for})

@@ -56,14 +56,38 @@ class PostgresQueueStore:
             "total_limit": queue.total_limit,
             "dispatch_timeout": timeout,
             "dispatch_window": queue.dispatch_window,
+            "throttle_limit": queue.throttle and queue.throttle.limit,
+            "throttle_period": queue.throttle and queue.throttle.period,
+            "throttle_burst": queue.throttle and queue.throttle.burst,
             "policy": json.dumps(queue.policy()),
             "actor": actor,
         }
 
 
 def _stats(row: tuple[Any, ...]) -> QueueStats:
-    name, waiting, scheduled, due, dispatched, running, oldest, partitions, blocked, paused, ready, is_full, is_paused, recorded = row
-    reasons = {"concurrency_limit": blocked, "paused": paused, "total_limit" if is_full else "window": 0 if is_paused else ready}
+    (
+        name,
+        waiting,
+        scheduled,
+        due,
+        dispatched,
+        running,
+        oldest,
+        partitions,
+        blocked,
+        paused,
+        ready,
+        throttled,
+        is_full,
+        is_paused,
+        recorded,
+    ) = row
+    reasons = {
+        "concurrency_limit": blocked,
+        "throttled": throttled,
+        "paused": paused,
+        "total_limit" if is_full else "window": 0 if is_paused else ready,
+    }
     return QueueStats(
         queue=name,
         waiting=waiting + scheduled + recorded,

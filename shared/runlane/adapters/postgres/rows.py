@@ -144,8 +144,8 @@ def trigger_batch(effects: Sequence[Effect], runs: Sequence[NewRun], *, eager: b
         if row[3] != "created":
             continue
         if row[2] in placed:
-            del placed[row[2]]
-            sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, trace=run.trace))
+            starts_in = placed.pop(row[2])[8] or _ZERO
+            sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, starts_in, trace=run.trace))
         elif row[9] is None and row[8] is not None and _ZERO < row[8] <= HINT_HORIZON:
             sent.append(Wakeup(RunId(row[2]), run.queue, run.tenant, run.concurrency_key, row[8], True, run.trace))
     return TriggerBatch(

@@ -86,9 +86,10 @@ class Poller:
         return replace(found, wakeups=(*(one for one in wakeups if one.run_id not in taken), *found.wakeups))
 
     def _rest_until_due(self, look: Look, now: float) -> None:
-        due_in = inf if look.due_in is None else look.due_in.total_seconds()
-        self._next_at = now + min(self._pause.next(), max(due_in, SHORTEST_PAUSE))
-        self._is_dry = self._until_dry and not (look.is_dispatched or look.recorded or due_in <= 0)
+        due_in, starts_in = _seconds(look.due_in), _seconds(look.starts_in)
+        self._next_at = now + min(self._pause.next(), max(min(due_in, starts_in), SHORTEST_PAUSE))
+        # What a throttle holds back is due, and worth waiting for.
+        self._is_dry = self._until_dry and not (look.is_dispatched or look.recorded or due_in <= 0 or starts_in < inf)
 
     def _dispatched(self, look: Look) -> tuple[Wakeup, ...]:
         storage = self._storage
@@ -102,3 +103,7 @@ class Poller:
             self.error = error
         self._next_at = now + self._trouble.next()
         return ClaimBatch()
+
+
+def _seconds(time: timedelta | None) -> float:
+    return inf if time is None else time.total_seconds()

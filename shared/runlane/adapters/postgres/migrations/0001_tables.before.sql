@@ -8,7 +8,7 @@ CREATE TABLE {schema}.environment (
 );
 
 -- The policy in force; only migrate writes it. occupied and slot_seq are kept while total_limit is set. polled_until: until then some
--- polling worker listens, and is told of what is dispatched.
+-- polling worker listens, and is told of what is dispatched. throttle_step to throttle_ahead: set together, or no throttle (0016).
 CREATE TABLE {schema}.queue (
     queue_id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE,
@@ -16,6 +16,10 @@ CREATE TABLE {schema}.queue (
     total_limit       int,
     dispatch_timeout  interval NOT NULL,
     dispatch_window   int NOT NULL,
+    throttle_step     interval,
+    throttle_burst    interval,
+    throttle_slack    interval,
+    throttle_ahead    interval,
     policy            json NOT NULL,
     paused_at         timestamptz,
     paused_parts      int NOT NULL DEFAULT 0,
@@ -64,7 +68,8 @@ CREATE TABLE {schema}.tenant (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tenant_ready ON {schema}.tenant (queue_id, vt, tenant_id) WHERE ready;
 
--- state: e empty, r ready, b blocked by its own limit, p paused. A blocked or paused partition is in no scanned index.
+-- state: e empty, r ready, b blocked by its own limit, t throttled until ready_at, p paused. All but ready ones are in no index that a
+-- dispatch walks. reserved: dispatch rows, kept on throttled queues. hinted_at: a delayed wakeup for ready_at has been sent ahead.
 -- head: no waiting run of the partition has a lower score. A partition without a tenant is its own tenant, with its own weight.
 CREATE TABLE {schema}.partition (
     partition_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -80,11 +85,16 @@ CREATE TABLE {schema}.partition (
     slot_seq        bigint NOT NULL DEFAULT 0,
     head            timestamptz NOT NULL DEFAULT '-infinity',
     paused_at       timestamptz,
-    tenant_paused_at timestamptz
+    tenant_paused_at timestamptz,
+    throttle_clock  timestamptz NOT NULL DEFAULT '-infinity',
+    reserved        int NOT NULL DEFAULT 0,
+    ready_at        timestamptz,
+    hinted_at       timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX partition_key ON {schema}.partition (queue_id, (coalesce(tenant, '')), (coalesce(concurrency_key, '')));
 CREATE INDEX partition_ready_solo ON {schema}.partition (queue_id, vt, partition_id) WHERE state = 'r' AND tenant_id IS NULL;
 CREATE INDEX partition_ready ON {schema}.partition (tenant_id, vt, partition_id) WHERE state = 'r' AND tenant_id IS NOT NULL;
+CREATE INDEX partition_throttled ON {schema}.partition (queue_id, ready_at) WHERE state = 't';
 
 -- source: NULL for a plain trigger, else run_now, manual_retry or rerun; source_run_id stays when the run that it names is pruned.
 CREATE TABLE {schema}.run (
@@ -185,7 +195,8 @@ CREATE TABLE {schema}.timer (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX timer_due ON {schema}.timer (due_at);
 
--- The reservation and the outbox row in one. dispatch_seq is the fair order in which they were made.
+-- The reservation and the outbox row in one. dispatch_seq is the fair order in which they were made. start_at: no start before it, set
+-- on throttled queues.
 CREATE TABLE {schema}.dispatch (
     run_id             uuid PRIMARY KEY,
     dispatch_seq       bigint GENERATED ALWAYS AS IDENTITY,
@@ -207,6 +218,7 @@ CREATE TABLE {schema}.dispatch (
     publish_claimed_at timestamptz NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX dispatch_order ON {schema}.dispatch (queue_id, dispatch_seq);
+CREATE INDEX dispatch_start ON {schema}.dispatch (queue_id, start_at) WHERE start_at IS NOT NULL;
 
 CREATE TABLE {schema}.lease (
     run_id              uuid PRIMARY KEY,

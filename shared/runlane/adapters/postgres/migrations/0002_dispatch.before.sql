@@ -130,14 +130,16 @@ BEGIN
     RETURN v_runs;
 END $$;
 
--- Where newcomers start: the least virtual time of those waiting, else the last one served. No credit for having slept.
+-- Where newcomers start: the least virtual time of those waiting, else the last one served. No credit for having slept. Not an SQL
+-- function, which Postgres before 18 plans anew in every transaction.
 CREATE FUNCTION {schema}.virtual_time_v1(p_queue_id int) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
         least((SELECT vt FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready ORDER BY vt LIMIT 1),
               (SELECT vt FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL ORDER BY vt LIMIT 1)),
-        (SELECT max(vt) FROM {schema}.queue_counter WHERE queue_id = p_queue_id))
-$$;
+        (SELECT max(vt) FROM {schema}.queue_counter WHERE queue_id = p_queue_id));
+END $$;
 
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
 -- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
@@ -150,31 +152,35 @@ LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
 BEGIN
     IF q.polled_until > p_now THEN
-        PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name);
+        PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name, q.throttle_step IS NOT NULL);
     END IF;
     RETURN QUERY
     WITH taken AS (
         DELETE FROM {schema}.waiting w USING (
             SELECT x.partition_id, x.score, x.run_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
-                   u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY x.score, x.run_id) - 1) AS rank
+                   u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY x.score, x.run_id) - 1) AS rank,
+                   p.throttle_clock, p.reserved
             FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
             CROSS JOIN LATERAL (
-                SELECT p.tenant, p.concurrency_key, p.slot_seq, p.occupied, p.head
+                SELECT p.tenant, p.concurrency_key, p.slot_seq, p.occupied, p.head, p.throttle_clock, p.reserved
                 FROM {schema}.partition p WHERE p.partition_id = u.partition_id OFFSET 0) p
             CROSS JOIN LATERAL (
                 SELECT * FROM {schema}.waiting x WHERE x.partition_id = u.partition_id AND x.score >= p.head
                 ORDER BY x.score, x.run_id LIMIT u.n) x) x
         WHERE w.run_id = ANY (ARRAY[x.run_id])
-        RETURNING w.*, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.rank),
+        RETURNING w.*, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.rank, x.throttle_clock, x.reserved),
     numbered AS MATERIALIZED (
-        SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
-               row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
-        FROM taken x),
+        SELECT y.*, CASE WHEN q.throttle_step IS NOT NULL THEN
+                        greatest(p_now, {schema}.next_start_v1(q, y.throttle_clock, y.reserved, y.nth - 1, p_now)) END AS start_at
+        FROM (SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
+                     row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
+              FROM taken x) y),
     made AS (
         INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
-                                   dispatched_at, expires_at, publish_claimed_at)
-        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries,
-               p_now, p_now + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
+                                   dispatched_at, start_at, expires_at, publish_claimed_at)
+        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries, p_now, start_at,
+               coalesce(start_at, p_now)
+               + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
         FROM numbered ORDER BY place),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied)
@@ -190,12 +196,18 @@ BEGIN
             slot_seq = p.slot_seq + CASE WHEN v_bounded THEN x.n ELSE 0 END,
             head = x.head,
             vt = x.vt,
+            throttle_clock = CASE WHEN x.base IS NULL THEN p.throttle_clock ELSE x.base END,
+            reserved = p.reserved + CASE WHEN x.base IS NULL THEN 0 ELSE x.n END,
+            ready_at = {schema}.throttled_until_v1(q, x.base, p.reserved + x.n, p_now),
+            hinted_at = NULL,
             state = CASE WHEN p.waiting - x.n <= 0 THEN 'e'
-                         WHEN p.occupied + x.n >= q.concurrency_limit THEN 'b' ELSE 'r' END
+                         WHEN p.occupied + x.n >= q.concurrency_limit THEN 'b'
+                         WHEN {schema}.throttled_until_v1(q, x.base, p.reserved + x.n, p_now) IS NOT NULL THEN 't' ELSE 'r' END
         FROM (SELECT partition_id, count(*)::int AS n, max(score) AS head,
-                     max(base_vt) AS vt FROM numbered GROUP BY 1) x
+                     max(base_vt) AS vt, max({schema}.throttle_base_v1(q, throttle_clock, reserved, p_now)) AS base FROM numbered GROUP BY 1) x
         WHERE p.partition_id = ANY (ARRAY[x.partition_id]))
-    SELECT 'wakeup', place::int, run_id, NULL::text, q.name, tenant, concurrency_key, due_at, NULL::interval, NULL::json
+    SELECT 'wakeup', place::int, run_id, NULL::text, q.name, tenant, concurrency_key, due_at,
+           CASE WHEN start_at > p_now THEN start_at - p_now END, NULL::json
     FROM numbered ORDER BY place;
     GET DIAGNOSTICS v_taken = ROW_COUNT;
     IF v_taken < (SELECT sum(n) FROM unnest(p_counts) n) THEN
@@ -219,15 +231,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_room int := p_room; v_pass int; v_taken int; v_flagged int;
     v_tenants bigint[]; v_quotas int[]; v_tenant_ranks bigint[]; v_served bigint; v_tenant_served bigint;
-    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[]; v_gaps bigint[]; v_tenant_gaps bigint[];
+    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[]; v_gaps bigint[]; v_tenant_gaps bigint[]; v_served_ids bigint[];
 BEGIN
+    IF q.throttle_step IS NOT NULL AND v_room > 0 THEN
+        PERFORM {schema}.wake_throttled_v1(q, v_room, p_now);
+    END IF;
     WHILE v_room > 0 LOOP
         v_pass := least(v_room, 100);
         WITH t AS MATERIALIZED (
             SELECT tenant_id AS id, vt, weight FROM {schema}.tenant
             WHERE queue_id = q.queue_id AND ready ORDER BY vt, tenant_id LIMIT v_pass FOR NO KEY UPDATE SKIP LOCKED),
         s AS MATERIALIZED (
-            SELECT partition_id AS id, vt, weight, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS available
+            SELECT partition_id AS id, vt, weight, least(waiting, coalesce(q.concurrency_limit - occupied, waiting),
+                                                         {schema}.throttle_room_v1(q, throttle_clock, reserved, 1, p_now)) AS available
             FROM {schema}.partition
             WHERE queue_id = q.queue_id AND state = 'r' AND tenant_id IS NULL ORDER BY vt, partition_id LIMIT v_pass
             FOR NO KEY UPDATE SKIP LOCKED),
@@ -255,7 +271,8 @@ BEGIN
                 SELECT u.tenant_id, u.rank, u.gap, u.quota, p.partition_id, p.vt, p.vt + j * 1000000::bigint AS key
                 FROM unnest(v_tenants, v_quotas, v_tenant_ranks, v_tenant_gaps) u(tenant_id, quota, rank, gap)
                 CROSS JOIN LATERAL (
-                    SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS available
+                    SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting),
+                                                   {schema}.throttle_room_v1(q, throttle_clock, reserved, 1, p_now)) AS available
                     FROM {schema}.partition WHERE tenant_id = u.tenant_id AND state = 'r' ORDER BY vt, partition_id LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) p
                 CROSS JOIN LATERAL generate_series(0, least(p.available, u.quota) - 1) j),
@@ -283,6 +300,7 @@ BEGIN
             q.occupied := q.occupied + v_taken;
             q.slot_seq := q.slot_seq + v_taken;
             v_room := v_room - v_taken;
+            v_served_ids := v_served_ids || v_ids;
         END IF;
         IF v_tenants IS NOT NULL THEN
             UPDATE {schema}.tenant t SET ready = false
@@ -292,21 +310,28 @@ BEGIN
         END IF;
         EXIT WHEN v_taken = 0 AND v_flagged = 0;
     END LOOP;
+    IF q.throttle_step > q.throttle_ahead / 2 THEN
+        RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_served_ids, p_now);
+    END IF;
 END $$;
 
 -- Whether some partition of the queue could run now, but for the window and total_limit.
 CREATE FUNCTION {schema}.has_ready_v1(p_queue_id int) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL)
         OR EXISTS (SELECT 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready)
-$$;
+        OR EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now);
+END $$;
 
 CREATE FUNCTION {schema}.window_room_v1(q {schema}.queue) RETURNS int
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN (q).paused_at IS NOT NULL THEN 0 ELSE
-        greatest(0, least((q).dispatch_window - (SELECT sum(dispatched) FROM {schema}.queue_counter WHERE queue_id = (q).queue_id),
-                          (q).total_limit - (q).occupied))::int END
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN q.paused_at IS NOT NULL THEN 0 ELSE
+        greatest(0, least(q.dispatch_window - (SELECT sum(dispatched) FROM {schema}.queue_counter WHERE queue_id = q.queue_id),
+                          q.total_limit - q.occupied))::int END;
+END $$;
 
 -- Bring the order of the touched partitions (locked by the caller) up to date after runs came or slots were freed, and give
 -- the free capacity out in the same transaction. Where nobody else competes, a partition's slots go straight to its own runs.
@@ -315,28 +340,34 @@ LANGUAGE plpgsql AS $$
 DECLARE v_room int := {schema}.window_room_v1(q); v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_demand int; v_blocked boolean; v_tenants bigint[];
 BEGIN
     SELECT array_agg(partition_id), array_agg(n), array_agg(vt), sum(n), bool_or(n <= 0 OR is_paused) INTO v_ids, v_counts, v_vts, v_demand, v_blocked
-    FROM (SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting)) AS n,
+    FROM (SELECT partition_id, vt, least(waiting, coalesce(q.concurrency_limit - occupied, waiting),
+                                         {schema}.throttle_room_v1(q, throttle_clock, reserved, 0, p_now)) AS n,
                  paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL AS is_paused
           FROM {schema}.partition WHERE partition_id = ANY (p_touched) AND waiting > 0) x;
     IF NOT v_blocked AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
         RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(
             q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), NULL, p_now);
+        IF q.throttle_step > q.throttle_ahead / 2 THEN
+            RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_ids, p_now);
+        END IF;
         RETURN;
     END IF;
     -- Sorted, in an order that no index gives, so that every start is known before the first row is written: else each look at who
     -- is ready would walk over the index entries that this statement makes.
     WITH fresh AS MATERIALIZED (
-        SELECT x.partition_id, x.becomes, CASE WHEN x.becomes <> 'r' OR x.tenant_id IS NULL THEN x.vt ELSE greatest(x.vt, coalesce(
+        SELECT x.partition_id, x.becomes, x.until, CASE WHEN x.becomes <> 'r' OR x.tenant_id IS NULL THEN x.vt ELSE greatest(x.vt, coalesce(
                    (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
                    (SELECT floor FROM {schema}.tenant t WHERE t.tenant_id = x.tenant_id))) END AS vt
-        FROM (SELECT partition_id, tenant_id, state AS was, vt,
-                     CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
-                          WHEN occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
-              FROM {schema}.partition WHERE partition_id = ANY (p_touched)) x
-        WHERE x.becomes <> x.was ORDER BY x.partition_id + 0),
+        FROM (SELECT y.*, CASE WHEN waiting = 0 THEN 'e' WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN 'p'
+                               WHEN occupied >= q.concurrency_limit THEN 'b' WHEN y.until IS NOT NULL THEN 't' ELSE 'r' END::"char" AS becomes
+              FROM (SELECT *, {schema}.throttled_until_v1(q, throttle_clock, reserved, p_now) AS until
+                    FROM {schema}.partition WHERE partition_id = ANY (p_touched)) y) x
+        WHERE x.becomes <> x.state OR x.becomes = 't' AND x.until < x.ready_at ORDER BY x.partition_id + 0),
     moved AS (
         UPDATE {schema}.partition p
         SET state = f.becomes,
+            ready_at = f.until,
+            hinted_at = NULL,
             vt = CASE WHEN f.becomes <> 'r' OR p.tenant_id IS NOT NULL THEN f.vt
                       ELSE greatest(f.vt, (SELECT {schema}.virtual_time_v1(q.queue_id))) END
         FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id])
@@ -349,6 +380,9 @@ BEGIN
     END IF;
     IF v_room > 0 THEN
         RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
+    END IF;
+    IF q.throttle_step > q.throttle_ahead / 2 THEN
+        RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, p_touched, p_now);
     END IF;
 END $$;
 

@@ -205,10 +205,10 @@ CREATE FUNCTION {schema}.place_runs_v1(p_queue_id int, p_ids uuid[], p_prioritie
 LANGUAGE plpgsql AS $$
 DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}.motion[]; v_shard int := {schema}.counter_shard_v1();
 BEGIN
-    IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
+    IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND q.throttle_step IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
        AND q.paused_parts = 0 AND NOT {schema}.has_ready_v1(p_queue_id) THEN
         IF q.polled_until > p_now THEN
-            PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name);
+            PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name, false);
         END IF;
         RETURN QUERY
         WITH made AS (

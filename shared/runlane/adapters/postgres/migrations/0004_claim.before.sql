@@ -23,14 +23,20 @@ CREATE TYPE {schema}.claim AS (
 
 -- Turn dispatch rows into leases. Occupancy does not change, so no partition is locked. It waits for a row that another claim or
 -- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids is sorted: rows are visited in the
--- lock order.
-CREATE FUNCTION {schema}.lease_dispatched_v1(p_queue_id int, p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz)
+-- lock order. p_permitted: the throttle, if there is one, permits these to start. p_waits, p_tells: see lease_throttled_v1.
+CREATE FUNCTION {schema}.lease_dispatched_v1(
+    p_queue_id int, p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz, p_permitted boolean, p_waits boolean, p_tells boolean)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE
     v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)]; v_queue text; v_count int;
+    v_throttled boolean;
 BEGIN
-    SELECT name INTO v_queue FROM {schema}.queue WHERE queue_id = p_queue_id;
+    SELECT name, throttle_step IS NOT NULL INTO v_queue, v_throttled FROM {schema}.queue WHERE queue_id = p_queue_id;
+    IF v_throttled AND NOT p_permitted THEN
+        RETURN QUERY SELECT * FROM {schema}.lease_throttled_v1(p_queue_id, p_ids, p_lease, p_worker, p_waits, p_tells);
+        RETURN;
+    END IF;
     RETURN QUERY
     WITH taken AS (
         DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = ANY (ARRAY[i.id]) RETURNING d.*),
@@ -90,16 +96,20 @@ BEGIN
         SELECT array_agg(e) INTO v_effects FROM {schema}.ready_runs_v1(q, v_runs, p_now) e;
         v_found := coalesce(cardinality(v_effects), 0);
         RETURN QUERY
-        SELECT CASE WHEN e.ordinality <= cardinality(lot.ids) THEN 'picked' ELSE e.kind END, e.ord, e.run_id, e.verdict, e.queue, e.tenant,
+        SELECT CASE WHEN e.kind = 'wakeup' AND e.ordinality <= cardinality(lot.ids) THEN 'picked' ELSE e.kind END, e.ord, e.run_id, e.verdict, e.queue, e.tenant,
                e.concurrency_key, e.due_at, e.due_in, e.detail
         FROM unnest(v_effects) WITH ORDINALITY e;
         RETURN QUERY
         SELECT 'refusal', 0, i.id, CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
-                                        THEN 'paused' ELSE 'at_capacity' END,
-               q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
+                                        THEN 'paused' WHEN p.state = 't' THEN 'throttled' ELSE 'at_capacity' END,
+               q.name, NULL::text, NULL::text, NULL::timestamptz,
+               -- Soon enough to be held until then, by whoever has the wakeup.
+               CASE WHEN p.state = 't' AND p.start_at <= p_now + interval '2 seconds' THEN greatest(p.start_at - p_now, interval '0') END, NULL::json
         FROM unnest(lot.ids) i(id)
         CROSS JOIN LATERAL (SELECT x.partition_id FROM {schema}.waiting x WHERE x.run_id = i.id OFFSET 0) w
-        CROSS JOIN LATERAL (SELECT x.paused_at, x.tenant_paused_at FROM {schema}.partition x WHERE x.partition_id = w.partition_id OFFSET 0) p;
+        CROSS JOIN LATERAL (
+            SELECT x.paused_at, x.tenant_paused_at, x.state, {schema}.next_start_v1(q, x.throttle_clock, x.reserved, 0, p_now) AS start_at
+            FROM {schema}.partition x WHERE x.partition_id = w.partition_id OFFSET 0) p;
     END LOOP;
 END $$;
 
@@ -125,20 +135,14 @@ END $$;
 -- rows, which come last in the lock order; so this never waits for a lock, and leaves the work to whoever holds one.
 CREATE FUNCTION {schema}.refill_window_v1(p_queue_id int, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE q {schema}.queue; v_room int;
+DECLARE q {schema}.queue := {schema}.try_enter_queue_v1(p_queue_id); v_room int;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock_shared(1919317612, p_queue_id) THEN
+    IF q.queue_id IS NULL THEN
         RETURN;
     END IF;
-    SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id;
-    IF q.total_limit IS NOT NULL THEN
-        SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id FOR NO KEY UPDATE SKIP LOCKED;
-        IF NOT FOUND THEN
-            RETURN;
-        END IF;
-    END IF;
     v_room := {schema}.window_room_v1(q);
-    IF v_room > 0 AND v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) THEN
+    -- Throttled partitions have their own time to come back, which is not put off.
+    IF v_room > 0 AND (v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) OR q.throttle_step IS NOT NULL) THEN
         RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
     END IF;
 END $$;
@@ -203,7 +207,7 @@ DECLARE
 BEGIN
     SELECT count(*), min(queue_id), max(queue_id) INTO v_found, v_low, v_high FROM {schema}.dispatch WHERE run_id = ANY (p_ids);
     IF v_found = cardinality(p_ids) AND v_low = v_high THEN
-        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(p_ids, ARRAY[v_low], p_lease, p_worker, v_now);
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(p_ids, ARRAY[v_low], p_lease, p_worker, v_now, true, true);
         RETURN;
     END IF;
     v_ended := ARRAY(SELECT o.run_id FROM {schema}.outcome o
@@ -248,12 +252,13 @@ BEGIN
     END IF;
     IF v_ids IS NOT NULL THEN
         v_queues := ARRAY(SELECT DISTINCT queue_id FROM {schema}.dispatch WHERE run_id = ANY (v_ids) ORDER BY 1);
-        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queues, p_lease, p_worker, v_now);
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queues, p_lease, p_worker, v_now, v_missing IS NULL, true);
     END IF;
 END $$;
 
--- Lease rows queue by queue, then fill the windows that claims have opened.
-CREATE FUNCTION {schema}.lease_and_refill_v1(p_ids uuid[], p_queue_ids int[], p_lease interval, p_worker text, p_now timestamptz)
+-- Lease rows queue by queue, then fill the windows that claims have opened. p_waits, p_tells: see lease_throttled_v1.
+CREATE FUNCTION {schema}.lease_and_refill_v1(
+    p_ids uuid[], p_queue_ids int[], p_lease interval, p_worker text, p_now timestamptz, p_waits boolean, p_tells boolean)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE v_queue int; v_ids uuid[] := p_ids;
@@ -265,7 +270,7 @@ BEGIN
             v_ids := ARRAY(SELECT run_id FROM {schema}.dispatch WHERE run_id = ANY (p_ids) AND queue_id = v_queue ORDER BY run_id);
             CONTINUE WHEN cardinality(v_ids) = 0;
         END IF;
-        RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_queue, v_ids, p_lease, p_worker, p_now);
+        RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(v_queue, v_ids, p_lease, p_worker, p_now, false, p_waits, p_tells);
     END LOOP;
     FOREACH v_queue IN ARRAY p_queue_ids LOOP
         IF {schema}.has_ready_v1(v_queue) THEN
@@ -274,19 +279,27 @@ BEGIN
     END LOOP;
 END $$;
 
--- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport.
+-- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport. On throttled queues
+-- those whose time has come, by that time.
 CREATE FUNCTION {schema}.claim_oldest_v1(p_queues text[], p_limit int, p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_ids uuid[]; v_queue_ids int[];
+DECLARE v_ids uuid[]; v_queue_ids int[]; v_now timestamptz := clock_timestamp();
 BEGIN
     -- Before the dispatch rows, which others wait for.
     PERFORM {schema}.counter_shard_v1();
     SELECT array_agg(x.run_id ORDER BY x.run_id), array_agg(DISTINCT x.queue_id) INTO v_ids, v_queue_ids
-    FROM (SELECT d.run_id, q.queue_id FROM {schema}.queue q CROSS JOIN LATERAL (
-              SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit
-              FOR UPDATE SKIP LOCKED) d
-          WHERE q.name = ANY (p_queues) ORDER BY d.dispatch_seq LIMIT p_limit) x;
+    FROM (SELECT y.* FROM (
+              SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
+                  SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit
+                  FOR UPDATE SKIP LOCKED) d
+              WHERE q.name = ANY (p_queues) AND q.throttle_step IS NULL
+              UNION ALL
+              SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
+                  SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at <= v_now ORDER BY d.start_at
+                  LIMIT p_limit FOR UPDATE SKIP LOCKED) d
+              WHERE q.name = ANY (p_queues) AND q.throttle_step IS NOT NULL) y
+          ORDER BY y.dispatch_seq LIMIT p_limit) x;
     IF v_ids IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queue_ids, p_lease, p_worker, clock_timestamp());
+        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queue_ids, p_lease, p_worker, clock_timestamp(), false, false);
     END IF;
 END $$;

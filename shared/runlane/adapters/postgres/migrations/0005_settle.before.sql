@@ -300,6 +300,11 @@ BEGIN
     IF FOUND THEN RETURN NULL; END IF;
     PERFORM 1 FROM {schema}.tenant WHERE queue_id = q.queue_id AND ready LIMIT 1;
     IF FOUND THEN RETURN NULL; END IF;
+    IF q.throttle_step IS NOT NULL THEN
+        v_now := clock_timestamp();
+        PERFORM 1 FROM {schema}.partition WHERE queue_id = q.queue_id AND state = 't' AND ready_at <= v_now LIMIT 1;
+        IF FOUND THEN RETURN NULL; END IF;
+    END IF;
     PERFORM 1 FROM {schema}.dispatch LIMIT 1;
     IF FOUND THEN
         PERFORM 1 FROM {schema}.queue s CROSS JOIN LATERAL (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = s.queue_id LIMIT 1) d
@@ -309,11 +314,12 @@ BEGIN
     -- Looked at before it is locked, which is the last thing to do: while it is held no other partition may be made or waited for. No
     -- pause comes in between, as that takes the queue alone.
     SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id;
-    IF p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL OR (p.waiting > 0 AND p.occupied <> q.concurrency_limit) THEN
+    IF p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL OR (p.waiting > 0 AND (
+       p.occupied <> q.concurrency_limit OR {schema}.next_start_v1(q, p.throttle_clock, p.reserved, 0, v_now) > v_now)) THEN
         RETURN NULL;
     END IF;
     SELECT * INTO p FROM {schema}.partition WHERE partition_id = l.partition_id FOR NO KEY UPDATE;
-    IF p.waiting > 0 AND p.occupied <> q.concurrency_limit THEN
+    IF p.waiting > 0 AND (p.occupied <> q.concurrency_limit OR {schema}.next_start_v1(q, p.throttle_clock, p.reserved, 0, v_now) > v_now) THEN
         RETURN '{}';
     END IF;
     DELETE FROM {schema}.lease WHERE run_id = v_id AND token = v_token AND cancel_requested_at IS NULL RETURNING * INTO l;
@@ -353,6 +359,7 @@ BEGIN
            (w.run_id, w.seq + 1, 'run.dispatched', v_now, w.attempt, p.partition_id, p.slot_seq + 2, p.occupied, NULL, NULL),
            (w.run_id, w.seq + 2, 'run.claimed', v_now, w.attempt + 1, NULL, NULL, NULL, p_worker, NULL);
     UPDATE {schema}.partition SET waiting = waiting - 1, slot_seq = slot_seq + 2, head = w.score,
+           throttle_clock = coalesce({schema}.throttle_base_v1(q, throttle_clock, reserved, v_now) + q.throttle_step, throttle_clock),
            state = CASE WHEN waiting = 1 THEN 'e' ELSE state END WHERE partition_id = p.partition_id;
     UPDATE {schema}.queue_counter SET waiting = waiting - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
     SELECT task, payload, max_attempts, tenant, concurrency_key, created_at, trace, meta INTO r FROM {schema}.run WHERE run_id = w.run_id;

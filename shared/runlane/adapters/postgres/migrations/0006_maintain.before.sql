@@ -1,8 +1,8 @@
 -- Repair: what time and accidents leave behind. Each function is one bounded step, safe when run twice at once.
 
--- Give dispatch rows back to their old places in the order. Not p_expired: a pause, which is no expiry. Exact under a claim that
+-- Give dispatch rows back to their old places in the order. Not p_expired: for p_reason, which is no expiry. Exact under a claim that
 -- comes at the same moment: whoever deletes the row has it. Answers how many went back, and the partitions that are locked for it.
-CREATE FUNCTION {schema}.give_back_v1(q {schema}.queue, p_ids uuid[], p_expired boolean, p_now timestamptz,
+CREATE FUNCTION {schema}.give_back_v1(q {schema}.queue, p_ids uuid[], p_expired boolean, p_now timestamptz, p_reason text DEFAULT 'paused',
                                         OUT v_count int, OUT v_touched bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,11 +36,13 @@ BEGIN
                CASE WHEN v_bounded THEN slot_seq + nth END, CASE WHEN v_bounded THEN occupied - nth END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.slot_seq + place END,
                CASE WHEN q.total_limit IS NOT NULL THEN q.occupied - place END,
-               CASE WHEN NOT p_expired THEN json_build_object('reason', 'paused') END
+               CASE WHEN NOT p_expired THEN json_build_object('reason', p_reason) END
         FROM numbered),
     freed AS (
-        UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
-        FROM (SELECT part, count(*)::int AS n FROM numbered WHERE v_bounded GROUP BY 1) x
+        UPDATE {schema}.partition p SET occupied = p.occupied - CASE WHEN v_bounded THEN x.n ELSE 0 END,
+               slot_seq = p.slot_seq + CASE WHEN v_bounded THEN x.n ELSE 0 END,
+               reserved = p.reserved - CASE WHEN q.throttle_step IS NOT NULL THEN x.n ELSE 0 END
+        FROM (SELECT part, count(*)::int AS n FROM numbered WHERE v_bounded OR q.throttle_step IS NOT NULL GROUP BY 1) x
         WHERE p.partition_id = ANY (ARRAY[x.part]))
     SELECT array_agg((run_id, part, due_at, priority, status, attempt, failures, seq + 1,
                       expiries + CASE WHEN p_expired THEN 1 ELSE 0 END)::{schema}.motion), count(*)
@@ -131,6 +133,8 @@ BEGIN
     FOR v_queue IN SELECT q.name FROM {schema}.queue q WHERE {schema}.has_ready_v1(q.queue_id) ORDER BY q.queue_id LOOP
         RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(v_queue.name, 1000);
     END LOOP;
+    RETURN QUERY SELECT h.* FROM {schema}.queue q CROSS JOIN LATERAL {schema}.hint_ahead_v1(q, interval '4 minutes', 500, clock_timestamp()) h
+                 WHERE q.throttle_step IS NOT NULL AND q.paused_at IS NULL;
 END $$;
 
 -- Wakeups that were never published, or whose publisher died, for publishing by the caller in the order of their dispatch.
@@ -145,8 +149,9 @@ BEGIN
         ORDER BY run_id LIMIT p_limit FOR UPDATE SKIP LOCKED),
     taken AS (
         UPDATE {schema}.dispatch d SET publish_status = 'claimed', publish_claimed_at = v_now, publish_attempts = publish_attempts + 1
-        FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]) RETURNING d.run_id, d.queue_id, d.due_at, d.dispatch_seq)
-    SELECT 'wakeup', 0, t.run_id, NULL::text, q.name, r.tenant, r.concurrency_key, t.due_at, NULL::interval, NULL::json
+        FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]) RETURNING d.run_id, d.queue_id, d.due_at, d.dispatch_seq, d.start_at)
+    SELECT 'wakeup', 0, t.run_id, NULL::text, q.name, r.tenant, r.concurrency_key, t.due_at,
+           CASE WHEN t.start_at > v_now THEN t.start_at - v_now END, NULL::json
     FROM taken t
     CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = t.run_id OFFSET 0) r
     CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = t.queue_id OFFSET 0) q
@@ -166,6 +171,9 @@ BEGIN
     END IF;
     IF cardinality(p_failed_hints) > 0 THEN
         UPDATE {schema}.timer SET hinted_at = NULL WHERE run_id = ANY (p_failed_hints);
+        UPDATE {schema}.partition SET hinted_at = NULL WHERE partition_id = ANY (ARRAY(
+            SELECT p.partition_id FROM {schema}.partition p WHERE p.state = 't' AND p.partition_id = ANY (ARRAY(
+                SELECT w.partition_id FROM {schema}.waiting w WHERE w.run_id = ANY (p_failed_hints))) FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
 END $$;
 

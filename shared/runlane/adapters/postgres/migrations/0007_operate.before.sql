@@ -93,6 +93,9 @@ BEGIN
             UPDATE {schema}.queue SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE queue_id = q.queue_id RETURNING * INTO q;
         END IF;
     END IF;
+    IF p_origin = 'dispatch' AND q.throttle_step IS NOT NULL THEN
+        UPDATE {schema}.partition x SET reserved = x.reserved - 1 WHERE x.partition_id = m.partition_id;
+    END IF;
     INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at)
     VALUES (m.run_id, 'cancelled', m.attempt, m.failures, m.seq + 1, p_now, m.due_at);
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, actor, data)
@@ -105,7 +108,8 @@ CREATE FUNCTION {schema}.count_out_v1(p_queue_id int, p_origins text[], p_partit
 LANGUAGE plpgsql AS $$
 DECLARE v_shard int := {schema}.counter_shard_v1();
 BEGIN
-    UPDATE {schema}.partition p SET waiting = p.waiting - x.n, state = CASE WHEN p.waiting <= x.n THEN 'e' ELSE p.state END
+    -- The hint of a throttled partition may have been for one of them.
+    UPDATE {schema}.partition p SET waiting = p.waiting - x.n, state = CASE WHEN p.waiting <= x.n THEN 'e' ELSE p.state END, hinted_at = NULL
     FROM (SELECT o.id, count(*)::int AS n FROM unnest(p_origins, p_partitions) o(origin, id) WHERE o.origin = 'waiting' GROUP BY 1) x
     WHERE p.partition_id = ANY (ARRAY[x.id]);
     UPDATE {schema}.queue_counter c SET waiting = c.waiting - x.waiting, scheduled = c.scheduled - x.scheduled, dispatched = c.dispatched - x.dispatched
@@ -184,6 +188,8 @@ BEGIN
     IF v_freed OR p_runs IS NOT NULL THEN
         q := {schema}.enter_queue_v1(p_queue_id);
         RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, v_touched, v_now);
+    ELSIF q.throttle_step > q.throttle_ahead / 2 THEN
+        RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_touched, v_now);
     END IF;
 END $$;
 
@@ -273,25 +279,26 @@ BEGIN
     RETURN NEXT ('given_back', v_count, NULL, NULL, q.name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
     SELECT * INTO q FROM {schema}.queue WHERE queue_id = q.queue_id;
     RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
+    RETURN QUERY SELECT * FROM {schema}.hint_ahead_v1(q, interval '15 minutes', 1000, v_now);
 END $$;
 
 -- Recompute the state of every partition that holds waiting runs; newly ready ones start at the virtual time of those waiting.
 CREATE FUNCTION {schema}.refresh_states_v1(p_queue_id int) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE v_floor bigint := {schema}.virtual_time_v1(p_queue_id);
+DECLARE v_floor bigint := {schema}.virtual_time_v1(p_queue_id); v_now timestamptz := clock_timestamp();
 BEGIN
     -- Sorted, as in grant_slots_v1.
     WITH fresh AS MATERIALIZED (
-        SELECT x.partition_id, x.becomes, CASE WHEN x.becomes <> 'r' THEN x.vt WHEN x.tenant_id IS NULL THEN greatest(x.vt, v_floor)
+        SELECT x.partition_id, x.becomes, x.until, CASE WHEN x.becomes <> 'r' THEN x.vt WHEN x.tenant_id IS NULL THEN greatest(x.vt, v_floor)
                ELSE greatest(x.vt, coalesce(
                    (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
                    (SELECT t.floor FROM {schema}.tenant t WHERE t.tenant_id = x.tenant_id))) END AS vt
-        FROM (SELECT p.partition_id, p.tenant_id, p.vt, p.state,
-                     CASE WHEN p.waiting = 0 THEN 'e' WHEN p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL THEN 'p'
-                          WHEN p.occupied >= q.concurrency_limit THEN 'b' ELSE 'r' END::"char" AS becomes
-              FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id) x
-        WHERE x.state <> x.becomes ORDER BY x.partition_id + 0)
-    UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]);
+        FROM (SELECT y.*, CASE WHEN y.waiting = 0 THEN 'e' WHEN y.paused_at IS NOT NULL OR y.tenant_paused_at IS NOT NULL THEN 'p'
+                               WHEN y.occupied >= y.concurrency_limit THEN 'b' WHEN y.until IS NOT NULL THEN 't' ELSE 'r' END::"char" AS becomes
+              FROM (SELECT p.*, q.concurrency_limit, {schema}.throttled_until_v1(q, p.throttle_clock, p.reserved, v_now) AS until
+                    FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id WHERE p.queue_id = p_queue_id) y) x
+        WHERE x.state <> x.becomes OR x.becomes = 't' AND x.until <> x.ready_at ORDER BY x.partition_id + 0)
+    UPDATE {schema}.partition p SET state = f.becomes, vt = f.vt, ready_at = f.until, hinted_at = NULL FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]);
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor)
     WHERE t.queue_id = p_queue_id AND NOT t.ready
       AND EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.tenant_id = t.tenant_id AND p.state = 'r' OFFSET 0);
@@ -316,6 +323,7 @@ BEGIN
     WHERE queue_id = q.queue_id RETURNING * INTO q;
     PERFORM {schema}.refresh_states_v1(q.queue_id);
     RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
+    RETURN QUERY SELECT * FROM {schema}.hint_ahead_v1(q, interval '15 minutes', 1000, v_now);
 END $$;
 
 -- A tenant's share. A key without a tenant is its own tenant.
@@ -333,15 +341,21 @@ BEGIN
 END $$;
 
 -- Put a policy in force. From unlimited to bounded, what is under way is counted first, while nobody else moves runs of the queue;
--- a raised limit gives its new capacity out in this transaction.
+-- a raised limit gives its new capacity out in this transaction. A throttle that changes counts anew what is reserved.
 CREATE FUNCTION {schema}.write_policy_v1(
-    p_name text, p_concurrency_limit int, p_total_limit int, p_dispatch_timeout interval, p_dispatch_window int, p_policy json, p_actor text)
+    p_name text, p_concurrency_limit int, p_total_limit int, p_dispatch_timeout interval, p_dispatch_window int,
+    p_throttle_limit int, p_throttle_period interval, p_throttle_burst int, p_policy json, p_actor text)
 RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE q {schema}.queue; v_before json; v_now timestamptz := clock_timestamp(); v_runs {schema}.motion[];
+DECLARE
+    q {schema}.queue; v_before json; v_now timestamptz := clock_timestamp(); v_runs {schema}.motion[]; v_was {schema}.queue;
+    v_terms record; v_bounded boolean := p_concurrency_limit IS NOT NULL OR p_total_limit IS NOT NULL;
 BEGIN
-    INSERT INTO {schema}.queue (name, concurrency_limit, total_limit, dispatch_timeout, dispatch_window, policy)
-    VALUES (p_name, p_concurrency_limit, p_total_limit, p_dispatch_timeout, p_dispatch_window, p_policy) ON CONFLICT DO NOTHING;
+    SELECT * INTO v_terms FROM {schema}.throttle_terms_v1(p_throttle_limit, p_throttle_period, p_throttle_burst, p_total_limit);
+    INSERT INTO {schema}.queue (name, concurrency_limit, total_limit, dispatch_timeout, dispatch_window, throttle_step, throttle_burst,
+                            throttle_slack, throttle_ahead, policy)
+    VALUES (p_name, p_concurrency_limit, p_total_limit, p_dispatch_timeout, p_dispatch_window, v_terms.step, v_terms.burst, v_terms.slack,
+            v_terms.ahead, p_policy) ON CONFLICT DO NOTHING;
     IF FOUND THEN
         INSERT INTO {schema}.queue_counter (queue_id, shard) SELECT queue_id, g FROM {schema}.queue, generate_series(0, 31) g WHERE name = p_name;
         INSERT INTO {schema}.policy_change SELECT queue_id, v_now, p_actor, NULL, p_policy FROM {schema}.queue WHERE name = p_name;
@@ -353,10 +367,12 @@ BEGIN
         RETURN;
     END IF;
     v_before := q.policy;
+    v_was := q;
     UPDATE {schema}.queue SET concurrency_limit = p_concurrency_limit, total_limit = p_total_limit, dispatch_timeout = p_dispatch_timeout,
-           dispatch_window = p_dispatch_window, policy = p_policy WHERE queue_id = q.queue_id RETURNING * INTO q;
+           dispatch_window = p_dispatch_window, throttle_step = v_terms.step, throttle_burst = v_terms.burst, throttle_slack = v_terms.slack,
+           throttle_ahead = v_terms.ahead, policy = p_policy WHERE queue_id = q.queue_id RETURNING * INTO q;
     INSERT INTO {schema}.policy_change VALUES (q.queue_id, v_now, p_actor, v_before, p_policy);
-    IF q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL THEN
+    IF v_bounded OR q.throttle_step IS NOT NULL THEN
         PERFORM 1 FROM {schema}.dispatch WHERE queue_id = q.queue_id ORDER BY run_id FOR UPDATE;
         PERFORM 1 FROM {schema}.lease WHERE queue_id = q.queue_id ORDER BY run_id FOR UPDATE;
         SELECT array_agg((x.run_id, NULL, v_now, 0, 'queued', 0, 0, 0, 0)::{schema}.motion) INTO v_runs
@@ -367,6 +383,12 @@ BEGIN
             UPDATE {schema}.dispatch d SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE d.run_id = ANY (ARRAY[m.run_id]);
             UPDATE {schema}.lease l SET partition_id = m.partition_id FROM unnest(v_runs) m WHERE l.run_id = ANY (ARRAY[m.run_id]);
         END IF;
+    END IF;
+    IF q.throttle_step IS NOT NULL
+       AND (q.throttle_step, q.throttle_burst, q.throttle_slack) IS DISTINCT FROM (v_was.throttle_step, v_was.throttle_burst, v_was.throttle_slack) THEN
+        PERFORM {schema}.begin_throttle_v1(q, v_now);
+    END IF;
+    IF v_bounded THEN
         UPDATE {schema}.partition p SET occupied = x.n
         FROM (SELECT c.partition_id, sum(c.slots)::int AS n
               FROM (SELECT partition_id, 0 AS slots FROM {schema}.partition WHERE queue_id = q.queue_id AND occupied <> 0
@@ -383,6 +405,7 @@ BEGIN
     PERFORM {schema}.refresh_states_v1(q.queue_id);
     RETURN NEXT ('changed', 0, NULL, 'updated', p_name, NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
     RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
+    RETURN QUERY SELECT * FROM {schema}.hint_ahead_v1(q, interval '15 minutes', 1000, v_now);
 END $$;
 
 -- What the Python door checks, for callers that come by SQL: the field and the remedy, or NULL.

@@ -21,4 +21,4 @@ SELECT {schema}.pin_plans_v1(ARRAY[
         'expire_dispatches_v1(int)', 'due_timers_v1(interval, int)', 'fold_recorded_v1(int)', 'dispatch_queues_v1()',
         'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], uuid[])', 'cancel_run_v1(uuid, text, text)',
         'expire_deadlines_v1(int)', 'record_runs_v1(json, boolean, timestamptz)', 'pause_v1(text, text, text)', 'resume_v1(text, text, text)',
-        'write_policy_v1(text, int, int, interval, int, json, text)']);
+        'write_policy_v1(text, int, int, interval, int, int, interval, int, json, text)']);

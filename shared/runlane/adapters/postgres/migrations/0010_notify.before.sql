@@ -1,11 +1,14 @@
 -- Resident workers: who is told that a run was dispatched. Reasons and figures: docs/decisions/0003-resident-workers.md.
 
 -- Tell listeners of a queue on which nothing was dispatched. Where something is, they have been told, or all their places are taken and
--- they look again when one is free. So what comes in bursts is told once: a commit that notifies waits for every other one that does.
-CREATE FUNCTION {schema}.tell_pollers_v1(p_queue_id int, p_name text) RETURNS void
+-- they look again when one is free. So what comes in bursts is told once: a commit that notifies waits for every other one that does. Of a
+-- throttled queue only rows count whose time has come: for the others they wait asleep.
+CREATE FUNCTION {schema}.tell_pollers_v1(p_queue_id int, p_name text, p_throttled boolean) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM {schema}.dispatch WHERE queue_id = p_queue_id) THEN
+    IF p_throttled AND NOT EXISTS (SELECT 1 FROM {schema}.dispatch WHERE queue_id = p_queue_id AND start_at <= v_now)
+       OR NOT p_throttled AND NOT EXISTS (SELECT 1 FROM {schema}.dispatch WHERE queue_id = p_queue_id) THEN
         PERFORM pg_notify({literal}, p_name);
     END IF;
 END $$;
@@ -22,14 +25,23 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- What an idle worker may have to do: is a run dispatched on these queues, on which of them are runs recorded, and when is the next timer of
--- any queue due? Plans are pinned here: where one queue holds all rows, a scan for another's looks cheap and reads them all.
-CREATE FUNCTION {schema}.look_v1(p_queues text[], OUT is_dispatched boolean, OUT recorded text[], OUT due_in interval)
+-- What an idle worker may have to do: may a dispatched run of these queues start, on which of them are runs recorded or throttled partitions
+-- to be brought back, when is the next timer of any queue due, and when may a throttled run of these start next? Plans are pinned here:
+-- where one queue holds all rows, a scan for another's looks cheap and reads them all.
+CREATE FUNCTION {schema}.look_v1(p_queues text[], OUT is_dispatched boolean, OUT recorded text[], OUT due_in interval, OUT starts_in interval)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    is_dispatched := EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = ANY (p_queues)
-                             AND EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id OFFSET 0));
+    is_dispatched := EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = ANY (p_queues) AND CASE WHEN q.throttle_step IS NULL
+        THEN EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id OFFSET 0)
+        ELSE EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at <= v_now OFFSET 0) END);
     recorded := ARRAY(SELECT q.name FROM {schema}.queue q WHERE q.name = ANY (p_queues)
-                      AND EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0) ORDER BY q.queue_id);
+                      AND (EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0)
+                           OR EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't' AND p.ready_at <= v_now OFFSET 0))
+                      ORDER BY q.queue_id);
     due_in := (SELECT t.due_at FROM {schema}.timer t ORDER BY t.due_at LIMIT 1) - clock_timestamp();
+    starts_in := (
+        SELECT min(least((SELECT d.start_at FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at > v_now ORDER BY d.start_at LIMIT 1),
+                         (SELECT p.ready_at FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't' ORDER BY p.ready_at LIMIT 1)))
+        FROM {schema}.queue q WHERE q.name = ANY (p_queues) AND q.throttle_step IS NOT NULL AND q.paused_at IS NULL) - v_now;
 END $$;

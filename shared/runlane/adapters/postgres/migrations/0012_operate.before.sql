@@ -14,12 +14,12 @@ CREATE TABLE {schema}.pruned_slots (
 );
 
 -- Record one run and lease it, in one transaction. It has capacity if and only if a trigger in its place would have been dispatched in
--- this transaction: so it takes the fair order's own way, and cannot pass by a run that waits for the same slot, for the window or for
+-- this transaction, to start at once: so it takes the fair order's own way, and cannot pass by a run that waits for the same slot, for the window or for
 -- total_limit. Else the transaction fails with RL003, whose message begins with the code, and nothing is created.
 -- Answers a 'run' row (verdict: the trigger's outcome; payload: the owner's status, of a duplicate), the claim, and wakeups.
 CREATE FUNCTION {schema}.run_now_v1(p_runs json, p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_effects {schema}.effect[]; v_run {schema}.effect; v_queue int; v_claim {schema}.claim;
+DECLARE v_effects {schema}.effect[]; v_run {schema}.effect; v_queue int; v_claim {schema}.claim; v_claims {schema}.claim[];
 BEGIN
     SELECT array_agg(e) INTO v_effects FROM {schema}.trigger_runs_v1(p_runs, true) e;
     SELECT (e).* INTO v_run FROM unnest(v_effects) e WHERE e.kind = 'run';
@@ -31,11 +31,21 @@ BEGIN
         IF NOT FOUND THEN
             RAISE EXCEPTION '%', {schema}.no_capacity_v1(v_run.run_id) USING ERRCODE = 'RL003';
         END IF;
-        RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(ARRAY[v_run.run_id], ARRAY[v_queue], p_lease, p_worker, clock_timestamp());
+        SELECT array_agg(c) INTO v_claims
+        FROM {schema}.lease_and_refill_v1(ARRAY[v_run.run_id], ARRAY[v_queue], p_lease, p_worker, clock_timestamp(), false, true) c;
+        IF NOT EXISTS (SELECT 1 FROM unnest(v_claims) c WHERE c.kind = 'claim') THEN
+            RAISE EXCEPTION '%', {schema}.no_token_v1(v_queue) USING ERRCODE = 'RL003';
+        END IF;
+        RETURN QUERY SELECT * FROM unnest(v_claims);
     END IF;
     RETURN QUERY SELECT c.* FROM unnest(v_effects) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c
-                 WHERE e.kind IN ('wakeup', 'starved') AND e.run_id IS DISTINCT FROM v_run.run_id;
+                 WHERE e.kind IN ('wakeup', 'hint', 'starved') AND e.run_id IS DISTINCT FROM v_run.run_id;
 END $$;
+
+CREATE FUNCTION {schema}.no_token_v1(p_queue_id int) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('throttled: queue %L starts no more runs of this key now', name) FROM {schema}.queue WHERE queue_id = p_queue_id
+$$;
 
 -- Why a run that waits was not dispatched: a code and a sentence. One that waits for no slot is held behind the active run of its key.
 CREATE FUNCTION {schema}.no_capacity_v1(p_run_id uuid) RETURNS text
@@ -43,6 +53,7 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce((
     SELECT CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
                 THEN format('paused: queue %L, or this tenant or key of it, is paused', q.name)
+                WHEN p.state = 't' THEN {schema}.no_token_v1(q.queue_id)
                 ELSE format('queue_at_capacity: queue %L has no free slot for this run now', q.name) END
     FROM {schema}.waiting w JOIN {schema}.partition p ON p.partition_id = w.partition_id JOIN {schema}.queue q ON q.queue_id = w.queue_id
     WHERE w.run_id = p_run_id), 'singleton_active: another run with this singleton key is active, and would have to end first')
@@ -185,8 +196,11 @@ BEGIN
             UPDATE {schema}.queue SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE queue_id = q.queue_id RETURNING * INTO q;
         END IF;
     ELSIF p_origin = 'waiting' THEN
-        UPDATE {schema}.partition x SET waiting = x.waiting - 1, state = CASE WHEN x.waiting = 1 THEN 'e' ELSE x.state END
+        UPDATE {schema}.partition x SET waiting = x.waiting - 1, state = CASE WHEN x.waiting = 1 THEN 'e' ELSE x.state END, hinted_at = NULL
         WHERE x.partition_id = m.partition_id;
+    END IF;
+    IF p_origin = 'dispatch' AND q.throttle_step IS NOT NULL THEN
+        UPDATE {schema}.partition x SET reserved = x.reserved - 1 WHERE x.partition_id = m.partition_id;
     END IF;
     INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, queue_slot_seq, queue_occupied, actor, data)
     VALUES (m.run_id, m.seq + 1, 'run.rescheduled', p_now, m.attempt, p.partition_id, p.slot_seq, p.occupied,
@@ -262,6 +276,8 @@ BEGIN
         IF v_found.origin = 'dispatch' THEN
             q := {schema}.enter_queue_v1(q.queue_id);
             RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, ARRAY[m.partition_id], v_now);
+        ELSIF q.throttle_step > q.throttle_ahead / 2 THEN
+            RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, ARRAY[m.partition_id], v_now);
         END IF;
         RETURN;
     END IF;

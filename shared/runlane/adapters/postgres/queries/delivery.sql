@@ -29,7 +29,7 @@ SELECT * FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(ids)s::uuid[
 
 -- name: look
 -- What an idle worker may have to do.
-SELECT is_dispatched, recorded, due_in FROM {schema}.look_v1(%(queues)s::text[]);
+SELECT is_dispatched, recorded, due_in, starts_in FROM {schema}.look_v1(%(queues)s::text[]);
 
 -- name: keep_polled
 -- Somebody listens on these queues for a while.
