@@ -12,7 +12,12 @@ from runlane.domain.queue import LARGEST_COUNT, Queue, Throttle
 durations = st.timedeltas(min_value=ZERO, max_value=LONGEST)
 counts = st.integers(min_value=1, max_value=LARGEST_COUNT)
 lengths = st.timedeltas(min_value=timedelta(microseconds=1), max_value=LONGEST)
-throttles = st.builds(Throttle, counts, lengths, st.integers(min_value=0, max_value=LARGEST_COUNT))
+throttles = st.builds(
+    Throttle,
+    counts,
+    st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(seconds=1)),
+    st.integers(min_value=0, max_value=LARGEST_COUNT),
+) | st.builds(Throttle, counts, lengths)
 queues = st.builds(
     Queue,
     st.just("main"),

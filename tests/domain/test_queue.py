@@ -84,6 +84,12 @@ def test_a_wrong_throttle_lists_every_fault() -> None:
     assert len(caught.value.faults) == 3
 
 
+def test_a_burst_worth_more_than_a_century_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="throttle burst: 36526 at 1 in 1d is worth more than 100 years"):
+        Throttle(1, "1d", burst=36_526)
+    assert Throttle(1, "1d", burst=36_525).burst == 36_525
+
+
 def test_a_queue_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Queue("main").name = "other"  # type: ignore[misc]

@@ -101,7 +101,8 @@ WHERE state <> right_state
 """,
     "a throttled partition counts its reservations, and each has its time": """
 SELECT * FROM (
-    SELECT p.partition_id, p.reserved, count(d.run_id) AS dispatched, count(*) FILTER (WHERE d.run_id IS NOT NULL AND d.start_at IS NULL) AS untimed
+    SELECT p.partition_id, p.reserved, count(d.run_id) AS dispatched,
+           count(*) FILTER (WHERE d.run_id IS NOT NULL AND d.start_at IS NULL) AS untimed
     FROM runlane.partition p JOIN runlane.queue q USING (queue_id) LEFT JOIN runlane.dispatch d USING (partition_id)
     WHERE q.throttle_step IS NOT NULL GROUP BY 1) x
 WHERE reserved <> dispatched OR untimed > 0

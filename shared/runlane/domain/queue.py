@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from runlane.domain.durations import Duration, format_duration, gather_duration
+from runlane.domain.durations import LONGEST, MICROSECOND, Duration, format_duration, gather_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_name
 
@@ -17,7 +17,11 @@ LARGEST_COUNT = 2_147_483_647
 
 @dataclass(frozen=True, slots=True, init=False)
 class Throttle:
-    """At most `limit + burst` starts of a partition in any half-open `period`; burst 0: evenly spaced."""
+    """At most `limit + burst` starts of a partition in any half-open `period`; burst 0: evenly spaced.
+
+    Every attempt is a start. On average nearly `limit` a period start: at most a fortieth of the period, and no more than a quarter of a
+    second, is kept for starts that come late. `limit` and `burst` count runs; the burst is worth at most 100 years.
+    """
 
     limit: int
     period: timedelta
@@ -26,6 +30,8 @@ class Throttle:
     def __init__(self, limit: int, period: Duration, burst: int = 0) -> None:
         faults = [*_count_faults("throttle limit", limit, least=1), *_count_faults("throttle burst", burst, least=0)]
         length = gather_duration(period, "throttle period", faults, positive=True)
+        if not faults and length // MICROSECOND * burst > LONGEST // MICROSECOND * limit:
+            faults.append(f"throttle burst: {burst} at {limit} in {format_duration(length)} is worth more than 100 years; give less")
         ConfigurationError.raise_if(faults)
         _assign(self, limit=limit, period=length, burst=burst)
 
@@ -39,7 +45,8 @@ class Queue:
 
     `concurrency_limit` bounds each partition and `total_limit` the whole queue, both in slots (default: unlimited).
     `dispatch_timeout` is how long a dispatch row may stay unclaimed (default: the lease duration; 5 minutes on
-    unlimited queues). `dispatch_window` is how many dispatch rows the queue may have, softly counted.
+    unlimited queues). `dispatch_window` is how many dispatch rows the queue may have, softly counted. `throttle` bounds how often runs
+    of each partition start.
     """
 
     name: str
@@ -107,7 +114,7 @@ class Queue:
 class QueueStats:
     """A queue's counters, read without scanning runs.
 
-    `blocked` counts partitions by what blocks them: `concurrency_limit`, `total_limit`, `window`, `paused`.
+    `blocked` counts partitions by what blocks them: `concurrency_limit`, `throttled`, `total_limit`, `window`, `paused`.
     `oldest_due_for` is how long the oldest due run has waited; None when none is due.
     """
 
