@@ -14,6 +14,8 @@ PEERS := chancy dbos pgqueuer procrastinate
 
 export SAM_CLI_TELEMETRY ?= 0
 export AWS_DEFAULT_REGION ?= us-east-1
+# Compiled code is kept even where the environment says not to: the suite starts many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo dev test lint format docs bench build lock clean

@@ -1,52 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import psycopg
 import pytest
 
-from runlane.adapters.local.binaries import installed_postgres
 from runlane.adapters.local.postgres import LocalPostgres
 from runlane.adapters.postgres.storage import PostgresStorage
+from tests.conftest import Running
 from tests.postgres.databases import Databases
 from tests.postgres.factories import Lane
 from tests.postgres.invariants import check_invariants
 
 MAJORS = (18, 15)
-SETTINGS = {
-    "shared_buffers": "256MB",
-    "autovacuum_naptime": "5s",
-    "deadlock_timeout": "200ms",
-    "max_wal_size": "2GB",
-    "checkpoint_timeout": "1h",
-}
-
-
-@dataclass(frozen=True)
-class Running:
-    server: LocalPostgres
-    databases: Databases
-
-
-@pytest.fixture(scope="session")
-def running() -> Iterator[Callable[[int], Running]]:
-    """The server of a major version, started once a process: a parameter of a session fixture would stop one to start the other."""
-    installed = {binaries.major for binaries in installed_postgres()}
-    with ExitStack() as started:
-
-        @cache
-        def start(major: int) -> Running:
-            if major not in installed:
-                pytest.skip(f"Postgres {major} is not installed")
-            server = started.enter_context(LocalPostgres(major=major, durable=False, settings=SETTINGS))
-            # Nothing of it is wanted at the end, so nothing is written out.
-            started.callback(server.kill)
-            return Running(server, started.enter_context(closing(Databases(server.socket_dsn))))
-
-        yield start
 
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"postgres{major}")

@@ -20,6 +20,8 @@ from runlane.adapters.postgres.storage import PostgresStorage
 _TEMPLATE = "migrated"
 _KEPT = ("migration", "environment")
 _WARM = "warm"
+ONLOOKER = "onlooker"
+"""The application_name of what looks at a database between tests; whoever ends all sessions spares it."""
 # Compiling and starting parallel workers for a few rows would take most of the time of looking at them.
 _PLAINLY = "-c jit=off -c max_parallel_workers_per_gather=0"
 _FEW = 300
@@ -33,6 +35,16 @@ _TABLES: LiteralString = (
 )
 
 
+class WarmStorage(PostgresStorage):
+    """Whoever closes it leaves its connections open for the next test."""
+
+    def close(self) -> None:
+        pass
+
+    def cool(self) -> None:
+        super().close()
+
+
 class Databases:
     """The databases of one server."""
 
@@ -40,7 +52,7 @@ class Databases:
         self._server_dsn = server_dsn
         self._numbers = count(1)
         self._idle: list[str] = []
-        self._warm: dict[str, list[PostgresStorage]] = {}
+        self._warm: dict[str, list[WarmStorage]] = {}
         self._looking: dict[str, psycopg.Connection] = {}
         self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(_TEMPLATE)))
         with self._connect(_TEMPLATE) as connection:
@@ -67,8 +79,8 @@ class Databases:
         """The first `count` of the storages of this database, each a process of its own as far as Postgres can tell."""
         warm = self._warm.setdefault(str(conninfo_to_dict(dsn)["dbname"]), [])
         while len(warm) < count:
-            warm.append(PostgresStorage(make_conninfo(dsn, application_name=_WARM)))
-        return warm[:count]
+            warm.append(WarmStorage(make_conninfo(dsn, application_name=_WARM)))
+        return list(warm[:count])
 
     def connection(self, dsn: str) -> psycopg.Connection:
         """For looking at a database between tests; each statement a transaction of its own."""
@@ -80,13 +92,13 @@ class Databases:
 
     def _cool(self, name: str) -> None:
         for storage in self._warm.pop(name, ()):
-            storage.close()
+            storage.cool()
         if name in self._looking:
             self._looking.pop(name).close()
 
     def _onlooker(self, name: str) -> psycopg.Connection:
         if name not in self._looking or self._looking[name].closed:
-            conninfo = make_conninfo(self._server_dsn, dbname=name, application_name=_WARM, options=_PLAINLY)
+            conninfo = make_conninfo(self._server_dsn, dbname=name, application_name=ONLOOKER, options=_PLAINLY)
             self._looking[name] = psycopg.connect(conninfo, autocommit=True)
         return self._looking[name]
 
@@ -102,8 +114,8 @@ class Databases:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            " AND application_name <> %s",
-            (_WARM,),
+            " AND application_name <> ALL (%s)",
+            ([_WARM, ONLOOKER],),
         )
         if connection.execute(_FINGERPRINT).fetchone() != self._fingerprint:
             return False
