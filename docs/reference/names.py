@@ -23,7 +23,7 @@ PARTS = {
         "runlane.services.resident.worker.WorkerState",
     ],
     "Queues": ["runlane.Queue", "runlane.Throttle"],
-    "Tasks": [f"runlane.{name}" for name in ("task", "Task", "Retry", "Exponential", "Fixed")],
+    "Tasks": [f"runlane.{name}" for name in ("task", "Task", "Schedule", "Retry", "Exponential", "Fixed")],
     "In a handler": [
         *(f"runlane.{name}" for name in ("Context", "Release", "RetryAfter", "NonRetryable")),
         *(f"runlane.{name}" for name in ("Suspension", "Cancelled", "OutOfTime", "LeaseLost")),
@@ -38,11 +38,12 @@ PARTS = {
         "runlane.services.trigger.JoinedTransaction",
         "runlane.RunNowResult",
     ],
-    "`runlane().runs`, `.queues`, `.idempotency_keys`": [
+    "`runlane().runs`, `.queues`, `.schedules`, `.idempotency_keys`": [
         "runlane.services.operate.runs.Runs",
         "runlane.services.operate.many_runs.ManyRuns",
         "runlane.services.operate.filters.RunFilters",
         "runlane.services.operate.queues.Queues",
+        "runlane.services.operate.schedules.Schedules",
         "runlane.services.operate.idempotency_keys.IdempotencyKeys",
     ],
     "What they answer": [
@@ -54,6 +55,7 @@ PARTS = {
         "runlane.domain.outcome.Failure",
         "runlane.ports.stores.Page",
         "runlane.QueueStats",
+        *(f"runlane.{name}" for name in ("ScheduleRecord", "ScheduleState", "Fire")),
     ],
     "Errors": [
         f"runlane.{name}Error"

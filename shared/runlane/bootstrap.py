@@ -122,18 +122,19 @@ def _app_invalid(path: str, fault: str) -> ConfigurationError:
 
 
 def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> tuple[str, ...]:
-    """Apply pending migrations of `phase` (None: all), then put the catalog's queue policies in force; the names of what changed."""
+    """Apply pending migrations of `phase` (None: all), put the catalog's policies and schedules in force; the names of what changed."""
     found = settings or read_settings()
     applied = _migrate_schema(found, phase)
     if phase == "after":
         return applied
     app = load_app(found.app)
     try:
-        changed = app.queues.put_in_force(actor="migrate")
+        changed = [f"queue {name}" for name in app.queues.put_in_force(actor="migrate")]
+        changed += [f"schedule {name} ({change})" for name, change in app.schedules.put_in_force(actor="migrate").items()]
     finally:
         # The app may be one that the process goes on with, so only its connections are given up.
         app.disconnect()
-    return (*applied, *(f"queue {name}" for name in changed))
+    return (*applied, *changed)
 
 
 def audit(settings: Settings | None = None) -> PostgresAudit:

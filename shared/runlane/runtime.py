@@ -36,6 +36,7 @@ from runlane.services.operate.children import Children
 from runlane.services.operate.idempotency_keys import IdempotencyKeys
 from runlane.services.operate.queues import Queues
 from runlane.services.operate.runs import Runs
+from runlane.services.operate.schedules import Schedules
 from runlane.services.options import RunNowOptions, TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool
@@ -43,6 +44,7 @@ from runlane.services.publish import Publisher
 from runlane.services.resident.start import ResidentOptions, start_worker
 from runlane.services.resident.worker import Mode, ResidentWorker
 from runlane.services.run_now import RunNow, RunNowResult
+from runlane.services.schedules.catalog import scheduled
 from runlane.services.settle import Settler
 from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
@@ -102,12 +104,16 @@ class Runlane:
             deadline_margin=_seconds(deadline_margin, "deadline_margin", faults),
             continue_inline_for=_seconds(continue_inline_for, "continue_inline_for", faults),
         )
+        codec = PayloadCodec()
+        new_runs = NewRuns(self.queue_registry, self.tasks, codec)
+        self._schedules = _checked(faults, scheduled, self.tasks.values(), new_runs) or ()
         ConfigurationError.raise_if(faults)
-        clock, codec = clock or SystemClock(), PayloadCodec()
+        clock = clock or SystemClock()
         self._wire = partial(
             self._bind,
             settings=settings,
             keep_for=keep_for,
+            new_runs=new_runs,
             codec=codec,
             pipeline=Pipeline(codec, middleware, clock, store_tracebacks=store_tracebacks),
             clock=clock,
@@ -123,6 +129,7 @@ class Runlane:
         *,
         settings: WorkerSettings,
         keep_for: timedelta | None,
+        new_runs: NewRuns,
         codec: PayloadCodec,
         pipeline: Pipeline,
         clock: Clock,
@@ -148,20 +155,22 @@ class Runlane:
             exit_process=exit_process,
         )
         self._observers = observers
-        new_runs = NewRuns(self.queue_registry, self.tasks, codec)
         self._trigger = Trigger(new_runs, storage.triggers, publisher, telemetry)
         self._run_now = RunNow(self._worker, new_runs, storage.operations, storage.runs, self._trigger)
-        self._maintenance = Maintenance(Upkeep(storage.maintenance, publisher, settler, self.tasks, keep_for), clock, telemetry)
-        self._drift = DriftWatch(self.queue_registry, storage.queues, telemetry)
+        upkeep = Upkeep(storage.maintenance, storage.schedules, publisher, settler, self.tasks, telemetry, keep_for)
+        self._maintenance = Maintenance(upkeep, clock, telemetry)
+        self._drift = DriftWatch(self.queue_registry, storage.queues, self._schedules, storage.schedules, telemetry)
         children = Children(new_runs, storage.operations, self._trigger)
         self.runs = Runs(storage.runs, storage.operations, children, publisher, self.queue_registry, clock)
         self.queues = Queues(storage.queues, publisher, self.queue_registry)
+        self.schedules = Schedules(storage.schedules, self._schedules, upkeep, self._trigger)
         self.idempotency_keys = IdempotencyKeys(storage.runs)
 
     def rebind(self, lane: Lane) -> Lane:
         """Go on with another storage and transport; the lane before, which stays open. For tests, while nothing is under way.
 
-        `runs`, `queues` and `idempotency_keys` are new objects afterwards. `ConfigurationError` if the transport serves a queue less.
+        `runs`, `queues`, `schedules` and `idempotency_keys` are new objects afterwards. `ConfigurationError` if the transport serves a
+        queue less.
         """
         catalog(self.tasks.values(), self.queue_registry, lane.transport, ())
         before = self._lane
@@ -180,7 +189,7 @@ class Runlane:
         return self._worker
 
     def start(self) -> tuple[str, ...]:
-        """Compare the code's queue policies with those in force; what differs is reported once and returned. Never raises for it."""
+        """Compare the code's policies and schedules with those in force; what differs is told once and returned. Never raises for it."""
         return self._drift.look()
 
     def close(self) -> None:

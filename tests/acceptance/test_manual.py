@@ -40,6 +40,14 @@ FIELDS = {
     "queues pause": "queue tenant concurrency_key given_back",
     "queues resume": "queue tenant concurrency_key published",
     "queues weight": "queue tenant weight",
+    "schedules list": "data",
+    "schedules list data": "schedule_id state task queue cron timezone every run_at jitter catch_up payload enabled paused_at next_fire_at "
+    "last_fire_at last_run_id",
+    "schedules next": "data",
+    "schedules next data": "fire_at due_at",
+    "schedules pause": "schedule_id cancelled",
+    "schedules resume": "schedule_id state next_fire_at",
+    "schedules trigger": "schedule_id run_id outcome status",
     "idempotency-keys reset": "task key freed",
 }
 """Add to it; what is taken away or renamed breaks somebody's program."""

@@ -12,6 +12,7 @@ from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.run import Status, TriggerOutcome
+from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition
 from runlane.ports.stores import (
     ClaimBatch,
     ClaimedRun,
@@ -267,11 +268,31 @@ class FakeQueues:
 
 
 @dataclass
+class FakeSchedules:
+    """Nothing is in force but what `differences` says, and `due` is to be looked at once."""
+
+    differences: Mapping[str, Change] = field(default_factory=dict)
+    due: list[tuple[DueSchedule, ...]] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+
+    def compare(self, definitions: Sequence[ScheduleDefinition]) -> Mapping[str, Change]:
+        return self.differences
+
+    def due_schedules(self, *, limit: int) -> tuple[DueSchedule, ...]:
+        return self.due.pop(0) if self.due else ()
+
+    def materialize(self, plans: Sequence[Plan]) -> Materialized:
+        self.plans += plans
+        return Materialized(frozenset(plan.schedule_id for plan in plans), sum(len(plan.fires) for plan in plans))
+
+
+@dataclass
 class FakeStorage:
     triggers: FakeTriggers = field(default_factory=FakeTriggers)
     deliveries: FakeDeliveries = field(default_factory=FakeDeliveries)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     queues: FakeQueues = field(default_factory=FakeQueues)
+    schedules: FakeSchedules = field(default_factory=FakeSchedules)
     runs: Any = None
     operations: Any = None
 

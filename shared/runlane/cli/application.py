@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from runlane.cli import idempotency_keys, queues, runs
+from runlane.cli import idempotency_keys, queues, runs, schedules
 from runlane.cli.demo.command import demo
 from runlane.cli.dev import dev
 from runlane.cli.manual import epilog
@@ -30,5 +30,5 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
 
 for command in (demo, dev, migrate, trigger, worker, tick, prune):
     application.command(epilog=epilog(command.__name__))(command)
-for group in (runs, queues, idempotency_keys):
+for group in (runs, queues, schedules, idempotency_keys):
     application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

@@ -21,6 +21,11 @@ def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, lambda runlane: (queue.name for queue in runlane.queue_registry))
 
 
+def complete_schedule(context: typer.Context, incomplete: str) -> list[str]:
+    """Those of the code, which are the ones in force but during a deploy."""
+    return _names(context, incomplete, lambda runlane: (one.id for task in runlane.tasks.values() for one in task.options.schedules))
+
+
 def _names(context: typer.Context, incomplete: str, of: Callable[[Runlane], Iterable[str]]) -> list[str]:
     try:
         with connected(context.params.get("app") or context.find_root().params.get("app")) as runlane:

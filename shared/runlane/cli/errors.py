@@ -18,6 +18,7 @@ FAILED, NOT_UNDERSTOOD = 1, 2
 
 _NEXT = {
     "storage_unavailable": "`runlane dev` starts a Postgres here; DATABASE_URL names another.",
+    "schedule_not_found": "`runlane schedules list` shows those in force.",
     "run_not_found": "`runlane runs list` shows the newest runs.",
     "configuration_invalid": "`runlane dev` (or make dev) in another terminal, in this folder, starts what is missing.",
     "queue_at_capacity": "Trigger it without --now, and it starts when a slot is free; `runlane queues stats` shows what holds them.",

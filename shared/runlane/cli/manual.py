@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 
 from runlane.domain.queue import QueueStats
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary
+from runlane.domain.schedule import Fire, ScheduleRecord
 
 
 def names(record: type) -> tuple[str, ...]:
@@ -70,6 +71,11 @@ MANUALS: Mapping[str, Manual] = {
     "queues pause": Manual("runlane queues pause invoice_sync --key acme", ("queue", "tenant", "concurrency_key", "given_back")),
     "queues resume": Manual("runlane queues resume invoice_sync --key acme", ("queue", "tenant", "concurrency_key", "published")),
     "queues weight": Manual("runlane queues weight main acme 3", ("queue", "tenant", "weight")),
+    "schedules list": Manual("runlane schedules list", ("data",), {"data": names(ScheduleRecord)}),
+    "schedules next": Manual("runlane schedules next invoices.nightly --count 10", ("data",), {"data": names(Fire)}),
+    "schedules pause": Manual("runlane schedules pause invoices.nightly", ("schedule_id", "cancelled")),
+    "schedules resume": Manual("runlane schedules resume invoices.nightly", ("schedule_id", "state", "next_fire_at")),
+    "schedules trigger": Manual("runlane schedules trigger invoices.nightly", ("schedule_id", "run_id", "outcome", "status")),
     "idempotency-keys reset": Manual("runlane idempotency-keys reset receipts.send receipt/17", ("task", "key", "freed")),
 }
 """By the words of the command. `trigger --wait` answers with the document of `runs show`."""

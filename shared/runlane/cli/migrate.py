@@ -20,7 +20,7 @@ PhaseOption = Annotated[Phase | None, typer.Option("--phase", help="Only those t
 
 
 def migrate(phase: PhaseOption = None, app: AppPath = None, as_json: AsJson = False) -> None:
-    """Apply pending migrations, and put the application's queue policies in force."""
+    """Apply pending migrations, and put the application's queue policies and schedules in force."""
     from rich.text import Text
 
     from runlane.cli.connect import settings

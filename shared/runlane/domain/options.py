@@ -12,6 +12,7 @@ from runlane.domain.errors import ContractError
 from runlane.domain.ids import validate_key
 from runlane.domain.queue import Queue
 from runlane.domain.retry import Retry
+from runlane.domain.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class TaskOptions:
 
     queue: Queue | None = None
     retry: Retry | None = None
+    schedules: tuple[Schedule, ...] = ()
     tenant: Key = None
     concurrency_key: Key = None
     singleton_key: Key = None
@@ -82,6 +84,8 @@ def option_faults(options: TaskOptions) -> Iterator[str]:
     """What is wrong with options that are known before any payload."""
     yield from _kind_faults("queue", options.queue, Queue)
     yield from _kind_faults("retry", options.retry, Retry)
+    for schedule in options.schedules:
+        yield from _kind_faults("schedules", schedule, Schedule)
     for what in ("tenant", "concurrency_key", "singleton_key", "idempotency_key"):
         yield from _key_faults(what, getattr(options, what))
     if not callable(options.priority) and (fault := _priority_fault(options.priority)):

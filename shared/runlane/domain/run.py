@@ -109,6 +109,7 @@ class Source(StrEnum):
     RUN_NOW = "run_now"
     MANUAL_RETRY = "manual_retry"
     RERUN = "rerun"
+    SCHEDULE = "schedule"
 
 
 class TriggerOutcome(StrEnum):

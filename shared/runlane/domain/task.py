@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, Never, TypeVar
@@ -13,6 +13,7 @@ from runlane.domain.ids import validate_name
 from runlane.domain.options import Key, Priority, TaskOptions, option_faults, read_ttl
 from runlane.domain.queue import Queue
 from runlane.domain.retry import Retry
+from runlane.domain.schedule import Schedule
 from runlane.domain.signature import read_signature
 
 P = TypeVar("P")
@@ -39,6 +40,7 @@ def task(
     *,
     queue: Queue | None = None,
     retry: Retry | None = None,
+    schedules: Sequence[Schedule] = (),
     tenant: Key = None,
     concurrency_key: Key = None,
     singleton_key: Key = None,
@@ -52,13 +54,14 @@ def task(
 ) -> Callable[[Callable[Concatenate[P, ...], R]], Task[P, R]]:
     """Make a task of a handler `(payload)` or `(payload, ctx)`; the payload's type is its annotation.
 
-    Keys and priority are values or functions of the payload. Everything that is wrong with the options or the
-    handler is raised as one `ConfigurationError` when the handler is decorated.
+    Keys and priority are values or functions of the payload. `schedules`: when it runs by itself. Everything that is
+    wrong with the options or the handler is raised as one `ConfigurationError` when the handler is decorated.
     """
     faults = [*_id_faults(id), *_unknown_faults(unknown)]
     options = TaskOptions(
         queue=queue,
         retry=retry,
+        schedules=_listed(schedules, faults),
         tenant=tenant,
         concurrency_key=concurrency_key,
         singleton_key=singleton_key,
@@ -82,6 +85,13 @@ def task(
 
 def _length(value: Duration | None, what: str, faults: list[str]) -> timedelta | None:
     return None if value is None else gather_duration(value, what, faults, positive=True)
+
+
+def _listed(schedules: Sequence[Schedule], faults: list[str]) -> tuple[Schedule, ...]:
+    if isinstance(schedules, list | tuple):
+        return tuple(schedules)
+    faults.append(f"schedules: {schedules!r} is no list; give [Schedule(…)]")
+    return ()
 
 
 def _id_faults(id: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from runlane.ports.bell import Bell
 from runlane.ports.operations import OperationStore
+from runlane.ports.schedules import ScheduleStore
 from runlane.ports.stores import DeliveryStore, MaintenanceStore, QueueStore, RunStore, TriggerStore
 
 
@@ -28,6 +29,9 @@ class Storage(Protocol):
 
     @property
     def queues(self) -> QueueStore: ...
+
+    @property
+    def schedules(self) -> ScheduleStore: ...
 
     def bell(self, queues: Collection[str]) -> Bell:
         """Rings when runs are dispatched on these queues; a connection of its own, opened by it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -62,6 +63,15 @@ class NewRuns:
             trace=_carrier(options.get("trace")),
             meta=_jsonable(options.get("meta"), "meta"),
         )
+
+    def scheduled(self, task: AnyTask, payload: Any, queue: Queue | None) -> NewRun:
+        """What each fire of a schedule makes. A fire is one run by itself, so the task's idempotency key, the same at each, is left out.
+
+        A fire that finds its singleton key taken waits for the end of the active run, and of several that wait the newest stays.
+        """
+        run = self.make(task, payload, {"queue": queue})
+        mode: SingletonMode = "return" if run.singleton_key is None else "latest"
+        return replace(run, idempotency_key=None, idempotency_ttl=None, payload_hash=None, singleton_mode=mode, source=Source.SCHEDULE)
 
     def child(self, origin: Origin, source: Source, *, actor: str | None, reason: str | None) -> NewRun:
         """Another run like this one, under its task's present policy, and without its idempotency key.

@@ -36,8 +36,12 @@ def encode_runs(runs: Sequence[NewRun]) -> str:
 
 
 def _encode_run(place: int, run: NewRun) -> str:
+    return f'{{"ord":{place},{encode_run(run)[1:]}'
+
+
+def encode_run(run: NewRun) -> str:
+    """One of these, without its place among them."""
     fields: dict[str, Any] = {
-        "ord": place,
         "task": run.task,
         "queue": run.queue,
         "tenant": run.tenant,

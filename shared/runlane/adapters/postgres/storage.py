@@ -12,6 +12,7 @@ from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
 from runlane.adapters.postgres.operations import PostgresOperationStore
 from runlane.adapters.postgres.queues import PostgresQueueStore
 from runlane.adapters.postgres.runs import PostgresRunStore
+from runlane.adapters.postgres.schedules import PostgresScheduleStore
 from runlane.adapters.postgres.trigger import PostgresTriggerStore
 
 
@@ -31,6 +32,7 @@ class PostgresStorage:
         self.runs = PostgresRunStore(self._work)
         self.operations = PostgresOperationStore(self._work)
         self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
+        self.schedules = PostgresScheduleStore(self._work)
 
     def bell(self, queues: Collection[str]) -> PostgresBell:
         return PostgresBell(self._source, self._schema, queues)

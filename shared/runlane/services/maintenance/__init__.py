@@ -14,12 +14,14 @@ from runlane.services.maintenance.ensure_partitions import ensure_partitions
 from runlane.services.maintenance.expire_deadlines import expire_deadlines
 from runlane.services.maintenance.expire_dispatches import expire_dispatches
 from runlane.services.maintenance.fold_recorded import fold_recorded
+from runlane.services.maintenance.materialize_schedules import materialize_schedules
 from runlane.services.maintenance.phase import Phase, Upkeep
 from runlane.services.maintenance.publish_unpublished import publish_unpublished
 from runlane.services.maintenance.recover_leases import recover_leases
 from runlane.services.maintenance.retain import retain
 
 PHASES = (
+    Phase("materialize_schedules", materialize_schedules),
     Phase("due_timers", due_timers),
     Phase("fold_recorded", fold_recorded),
     Phase("expire_dispatches", expire_dispatches),

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from runlane.ports.schedules import ScheduleStore
 from runlane.ports.stores import MaintenanceStore, PhaseResult
+from runlane.ports.telemetry import Telemetry
 from runlane.services.payload import AnyTask
 from runlane.services.publish import Publisher
 from runlane.services.settle import Settler
@@ -18,9 +20,11 @@ LIMIT = 500
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     store: MaintenanceStore
+    schedules: ScheduleStore
     publisher: Publisher
     settler: Settler
     tasks: Mapping[str, AnyTask]
+    telemetry: Telemetry
     keep_for: timedelta | None = None
     """How long ended runs are kept; None: for ever."""
 

@@ -96,7 +96,7 @@ CREATE INDEX partition_ready_solo ON {schema}.partition (queue_id, vt, partition
 CREATE INDEX partition_ready ON {schema}.partition (tenant_id, vt, partition_id) WHERE state = 'r' AND tenant_id IS NOT NULL;
 CREATE INDEX partition_throttled ON {schema}.partition (queue_id, ready_at) WHERE state = 't';
 
--- source: NULL for a plain trigger, else run_now, manual_retry or rerun; source_run_id stays when the run that it names is pruned.
+-- source: NULL for a plain trigger, else run_now, manual_retry, rerun or schedule; source_run_id stays when the run that it names is pruned.
 CREATE TABLE {schema}.run (
     run_id          uuid NOT NULL,
     queue_id        int NOT NULL,

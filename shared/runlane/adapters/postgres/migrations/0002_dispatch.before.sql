@@ -1,5 +1,5 @@
 -- Choosing who gets the next slot and wakeup. Every caller holds the queue's shared advisory lock (enter_queue_v1).
--- Lock order of every transaction: idempotency keys, then singleton keys with their successors, in order (0011_singleton); a counter
+-- Lock order of every transaction: rows of schedule (0013); idempotency keys, then singleton keys with their successors, in order (0011_singleton); a counter
 -- shard; then queue by queue in id order: rows of timer and inbox; queue row (only with total_limit); partitions by id; dispatch and
 -- lease rows by run id; tenants by id; then others with SKIP LOCKED only. Counters never wait.
 

@@ -160,7 +160,8 @@ BEGIN
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, actor, data)
         SELECT run_id, 1, 'run.created', p_now, actor, CASE WHEN source IS NOT NULL THEN
-            json_strip_nulls(json_build_object('source', source, 'source_run_id', source_run_id, 'reason', reason)) END
+            json_strip_nulls(json_build_object('source', source, 'source_run_id', source_run_id, 'reason', reason, 'schedule_id',
+                CASE source WHEN 'schedule' THEN meta->>'schedule_id' END, 'fire_at', CASE source WHEN 'schedule' THEN meta->>'fire_at' END)) END
         FROM item),
     later AS (
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)

@@ -1,0 +1,202 @@
+"""Schedules in code: what is refused, what is put in force, and what a pass decides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from runlane.domain.errors import ConfigurationError
+from runlane.domain.queue import Queue
+from runlane.domain.schedule import CatchUp, Schedule, Timing
+from runlane.domain.task import task
+from runlane.ports.schedules import DueSchedule, Skipped
+from runlane.services.schedules.plan import plan
+from tests.services.tasks import Bench
+
+NOW = datetime(2026, 11, 30, 12, 0, 30, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+AHEAD = 4 * MINUTE
+EACH_MINUTE = "* * * * *"
+
+
+class Sync(BaseModel):
+    customer: str
+
+
+def due(since: timedelta, *, holds_key: bool = False, **timing: Any) -> DueSchedule:
+    """A schedule about which nothing has been decided for so long."""
+    return DueSchedule("s", Timing(**timing), holds_key, 7, NOW - since, NOW)
+
+
+def times(one: DueSchedule) -> list[str]:
+    return [fire.fire_at.strftime("%H:%M") for fire in plan(one, AHEAD).fires]
+
+
+@pytest.mark.parametrize(("policy", "count"), [("skip", 0), ("latest", 1), ("all", 60)])
+def test_after_an_hour_without_a_tick_each_policy_makes_its_own_number_at_once(policy: CatchUp, count: int) -> None:
+    made = plan(due(HOUR, cron=EACH_MINUTE, catch_up=policy), AHEAD)
+    late = [fire for fire in made.fires if fire.due_at <= NOW]
+    assert len(late) == count
+    assert [fire.fire_at for fire in late[-1:]] == [NOW.replace(second=0)] * min(count, 1)
+    assert [fire.fire_at for fire in made.fires[count:]] == [NOW.replace(second=0) + number * MINUTE for number in (1, 2, 3, 4)]
+    since = NOW.replace(hour=11, minute=1, second=0)
+    assert made.skipped == {"skip": Skipped(since, NOW), "latest": Skipped(since, NOW.replace(second=0)), "all": None}[policy]
+
+
+def test_all_is_the_last_hundred_and_says_what_it_left() -> None:
+    made = plan(due(3 * HOUR, cron=EACH_MINUTE, catch_up="all"), AHEAD)
+    assert len(made.fires) == 100 + 4
+    assert made.skipped == Skipped(NOW.replace(hour=9, minute=1, second=0), made.fires[0].fire_at)
+
+
+def test_a_plan_decides_the_whole_look_ahead_and_says_when_to_look_again() -> None:
+    made = plan(due(timedelta(seconds=1), cron="0 9 * * *"), AHEAD)
+    assert (made.fires, made.version) == ((), 7)
+    assert made.until == NOW + AHEAD
+    assert made.look_at == datetime(2026, 12, 1, 9, tzinfo=UTC) - AHEAD
+
+
+def test_a_schedule_with_a_singleton_key_has_one_fire_ahead_at_most() -> None:
+    first = plan(due(timedelta(seconds=1), cron=EACH_MINUTE, holds_key=True), AHEAD)
+    assert [fire.fire_at for fire in first.fires] == [NOW.replace(minute=1, second=0)] == [first.look_at]
+    waiting = DueSchedule("s", Timing(cron=EACH_MINUTE), True, 8, first.until, NOW)
+    assert plan(waiting, AHEAD).fires == ()
+    assert times(due(3 * MINUTE, cron=EACH_MINUTE, holds_key=True)) == ["12:00", "12:01"]
+
+
+def test_a_single_time_fires_once_and_is_over() -> None:
+    at = NOW + MINUTE
+    made = plan(due(timedelta(0), run_at=at), AHEAD)
+    assert ([fire.fire_at for fire in made.fires], made.look_at) == ([at], None)
+    assert plan(DueSchedule("s", Timing(run_at=at), False, 8, made.until, NOW), AHEAD).fires == ()
+    assert times(due(HOUR, run_at=NOW - MINUTE)) == ["11:59"]
+    assert times(due(timedelta(0), run_at=NOW - MINUTE)) == []
+
+
+def test_a_clock_that_goes_back_decides_nothing_twice() -> None:
+    made = plan(DueSchedule("s", Timing(cron=EACH_MINUTE), False, 7, NOW + AHEAD, NOW - HOUR), AHEAD)
+    assert (made.fires, made.until) == ((), NOW + AHEAD)
+
+
+def test_one_of_a_newer_release_is_left_to_that() -> None:
+    made = plan(DueSchedule("s", None, False, 7, NOW - HOUR, NOW), AHEAD)
+    assert (made.fires, made.until, made.look_at) == ((), NOW - HOUR, NOW + MINUTE)
+
+
+def test_everything_that_is_wrong_with_a_schedule_is_one_error() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Schedule("a:b", cron=EACH_MINUTE, every="1m", timezone="Europe/Belin", jitter="2d", catch_up="some")  # type: ignore[arg-type]
+    faults = raised.value.faults
+    assert len(faults) == 5
+    for part in (
+        "contains ':'",
+        "cron, every: give exactly one",
+        "did you mean 'Europe/Berlin'?",
+        "jitter: 2d is too long",
+        "'some'",
+    ):
+        assert any(part in fault for fault in faults), part
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({}, "no time: give exactly one of cron, every and run_at"),
+        ({"every": "15"}, "every: '15' is not a duration"),
+        ({"every": "10ms"}, "every: is too short; give at least 1s"),
+        ({"every": "1m", "jitter": "1m"}, "jitter: 1m is not less than every=1m"),
+        ({"every": "1m", "timezone": "UTC"}, "timezone: only a cron expression has one"),
+        ({"run_at": datetime(2027, 1, 1)}, "is not a datetime with a time zone"),  # noqa: DTZ001
+        ({"cron": "0 9 * * *", "timezone": "America"}, "timezone: 'America' is no IANA zone"),
+        ({"cron": "0 9 * * *", "timezone": "../UTC"}, "is no IANA zone"),
+        ({"cron": 5}, "cron: 5 is no expression"),
+        ({"every": "1m", "queue": "main"}, "queue: 'main' is not a Queue"),
+        ({"every": "1m", "enabled": "no"}, "enabled: 'no' is neither True nor False"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(given: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Schedule("s", **given)
+    assert fault in str(raised.value)
+
+
+def scheduled(*schedules: Any, **options: Any) -> Any:
+    @task("sync", schedules=list(schedules), **options)
+    def sync(payload: Sync) -> None: ...
+
+    return sync
+
+
+def test_what_only_the_runtime_can_know_is_refused_when_it_is_made() -> None:
+    stranger = Queue("stranger")
+    other = Schedule("twice", every="1m", payload={"customer": "acme"})
+    with pytest.raises(ConfigurationError) as raised:
+        Bench(
+            tasks=[
+                scheduled(
+                    Schedule("twice", cron="0 0 30 2 *", payload={"customer": "acme"}),
+                    other,
+                    Schedule("misfit", every="1m", payload={"customer": 5}),
+                    Schedule("nowhere", every="1m", payload={"customer": "acme"}, queue=stranger),
+                )
+            ]
+        )
+    said = str(raised.value)
+    for part in (
+        "schedule 'twice' is given 2 times",
+        "schedule 'twice' of task 'sync': cron: '0 0 30 2 *' has a day-of-month that does not exist",
+        "schedule 'misfit' of task 'sync': payload of task 'sync': customer: Input should be a valid string",
+        "schedule 'nowhere' of task 'sync': queue 'stranger'",
+    ):
+        assert part in said, part
+
+
+def test_a_singleton_key_asks_for_a_minute_between_fires() -> None:
+    payload = {"customer": "acme"}
+    with pytest.raises(ConfigurationError, match="give at least 1m"):
+        Bench(tasks=[scheduled(Schedule("s", every="15s", payload=payload), singleton_key="one")])
+
+
+def test_only_schedules_are_taken() -> None:
+    for given in ("0 9 * * *", [5]):
+        with pytest.raises(ConfigurationError, match="schedules: "):
+            task("sync", schedules=given)(lambda payload: None)  # type: ignore[arg-type]
+
+
+def test_a_timing_is_read_back_as_it_was_written() -> None:
+    for timing in (
+        Timing(cron="0 9 * * *", timezone="Europe/Berlin", catch_up="all"),
+        Timing(every=timedelta(minutes=15), jitter=timedelta(seconds=30)),
+        Timing(run_at=NOW),
+    ):
+        assert Timing.from_policy(timing.policy()) == timing
+    with pytest.raises(ValueError, match="backfill"):
+        Timing.from_policy({**Timing().policy(), "catch_up": "backfill"})
+
+
+def test_drift_of_schedules_is_reported_with_the_remedy() -> None:
+    bench = Bench()
+    bench.storage.schedules.differences = {"new": "created", "old": "removed", "other": "updated"}
+    _, *found = bench.runlane.start()
+    assert [fact["detail"] for fact in bench.telemetry.named("schedule.drift")] == found
+    assert all("`runlane migrate`" in difference for difference in found)
+
+
+def test_a_pass_looks_on_past_schedules_that_do_not_fire_yet_and_tells_what_was_skipped() -> None:
+    bench = Bench()
+    idle = due(timedelta(0), cron="0 0 1 1 *")
+    bench.storage.schedules.due = [(idle,), (due(HOUR, cron=EACH_MINUTE),)]
+    assert bench.runlane.tick()["counts"]["materialize_schedules"] == 5
+    (fact,) = bench.telemetry.named("schedule.skipped")
+    assert (fact["schedule"], fact["since"]) == ("s", "2026-11-30T11:01:00+00:00")
+
+
+def test_a_transaction_has_a_thousand_fires_at_most_and_the_pass_goes_on() -> None:
+    bench = Bench()
+    many = tuple(due(2 * HOUR, cron=EACH_MINUTE, catch_up="all") for _ in range(12))
+    bench.storage.schedules.due = [many, many[9:]]
+    assert bench.runlane.tick()["counts"]["materialize_schedules"] == 12 * 104
+    assert len(bench.storage.schedules.plans) == 12
