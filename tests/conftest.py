@@ -18,6 +18,7 @@ SETTINGS = {
     "autovacuum_naptime": "5s",
     "deadlock_timeout": "200ms",
     "max_wal_size": "2GB",
+    "max_prepared_transactions": "2",
     "checkpoint_timeout": "1h",
 }
 

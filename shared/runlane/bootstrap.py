@@ -16,7 +16,8 @@ from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
 from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
 from runlane.adapters.postgres.faults import translate
-from runlane.adapters.postgres.migrate import Phase, grant
+from runlane.adapters.postgres.health import PostgresHealth
+from runlane.adapters.postgres.migrate import Phase, grant, load_migrations
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.powertools import PowertoolsTelemetry
@@ -141,6 +142,17 @@ def audit(settings: Settings | None = None) -> PostgresAudit:
     """A reader of the environment's history and counters, on a connection of its own."""
     found = settings or read_settings()
     return PostgresAudit(Session(_source(found), found.database_schema))
+
+
+def health(settings: Settings | None = None) -> PostgresHealth:
+    """A reader of what the database tells about itself, on a connection of its own."""
+    found = settings or read_settings()
+    return PostgresHealth(Session(_source(found), found.database_schema))
+
+
+def release_migrations() -> dict[int, str]:
+    """The titles of this release's migrations, by number."""
+    return {migration.number: migration.title for migration in load_migrations()}
 
 
 def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:

@@ -227,7 +227,7 @@ class FakeMaintenance:
     def ensure_partitions(self) -> PhaseResult:
         return self._next("ensure_partitions")
 
-    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
+    def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
         return self._next("retain")
 
     def _next(self, name: str) -> PhaseResult:

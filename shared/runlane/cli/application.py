@@ -7,6 +7,7 @@ import typer
 from runlane.cli import idempotency_keys, queues, runs, schedules
 from runlane.cli.demo.command import demo
 from runlane.cli.dev import dev
+from runlane.cli.doctor import doctor
 from runlane.cli.manual import epilog
 from runlane.cli.migrate import migrate
 from runlane.cli.options import AppPath, AsJson
@@ -28,7 +29,7 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
     pass
 
 
-for command in (demo, dev, migrate, trigger, worker, tick, prune):
+for command in (demo, dev, migrate, doctor, trigger, worker, tick, prune):
     application.command(epilog=epilog(command.__name__))(command)
 for group in (runs, queues, schedules, idempotency_keys):
     application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from runlane.domain.finding import Finding
 from runlane.domain.queue import QueueStats
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary
 from runlane.domain.schedule import Fire, ScheduleRecord
@@ -44,6 +45,7 @@ MANUALS: Mapping[str, Manual] = {
         ("app", "tasks", "environment", "database_url", "queue_url", "workers", "tick_every", "migrated", "variables"),
     ),
     "migrate": Manual("runlane migrate --phase before", ("applied",)),
+    "doctor": Manual("runlane doctor --json", ("is_well", "findings"), {"findings": names(Finding)}),
     "trigger": Manual(
         """runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s""",
         ("run_id", "outcome", "task", "queue", "status", "due_at", "payload_matches"),

@@ -286,8 +286,8 @@ class MaintenanceStore(Protocol):
         """Make time partitions ahead."""
         ...
 
-    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
-        """A step towards the end of what ended longer ago: looked at, deleted, or dropped with its time partition."""
+    def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
+        """Note that the pass came this far, and end some of what ended longer ago: a few runs, or a table of a week."""
         ...
 
 

@@ -50,7 +50,7 @@ class PostgresMaintenanceStore:
     def claim_unpublished(self, *, limit: int) -> PhaseResult:
         return phase_result(self._session.run("claim_unpublished", {"limit": limit}), limit, counted="wakeup")
 
-    def retain(self, *, keep_for: timedelta, limit: int) -> PhaseResult:
+    def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
         ((action, parent, part, looked_at),) = self._session.run("retain", {"keep_for": keep_for, "limit": limit})
         if action == "detach" and (action := self._detach(parent, part)) == "detached":
             self._session.run("detached", {"part": part})

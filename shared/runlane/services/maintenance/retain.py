@@ -1,4 +1,4 @@
-"""Weeks whose time is up: dropped whole, or rid of what has ended while something of them must stay."""
+"""Weeks whose time is up: dropped whole, or rid of what has ended while something of them must stay. The last phase notes the pass."""
 
 from __future__ import annotations
 
@@ -7,6 +7,4 @@ from runlane.services.maintenance.phase import LIMIT, Upkeep
 
 
 def retain(upkeep: Upkeep) -> PhaseResult:
-    if upkeep.keep_for is None:
-        return PhaseResult(0, more=False)
     return upkeep.store.retain(keep_for=upkeep.keep_for, limit=LIMIT)

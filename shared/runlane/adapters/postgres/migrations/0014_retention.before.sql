@@ -11,6 +11,21 @@ CREATE TABLE {schema}.retention (
     rests_until timestamptz
 );
 
+-- When each work of maintenance was last done: 'tick', a pass.
+CREATE TABLE {schema}.upkeep (
+    work text PRIMARY KEY,
+    at   timestamptz NOT NULL
+) WITH (fillfactor = 20);
+
+-- Note that a pass came this far. Of two at once one note is enough.
+CREATE FUNCTION {schema}.note_tick_v1(p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.upkeep (work, at) SELECT 'tick', p_now WHERE NOT EXISTS (SELECT 1 FROM {schema}.upkeep) ON CONFLICT DO NOTHING;
+    UPDATE {schema}.upkeep SET at = p_now
+    WHERE ctid = (SELECT u.ctid FROM {schema}.upkeep u WHERE u.work = 'tick' AND u.at < p_now FOR UPDATE SKIP LOCKED);
+END $$;
+
 -- The instant of a run id.
 CREATE FUNCTION {schema}.run_id_time_v1(p_run_id uuid) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
@@ -145,7 +160,7 @@ BEGIN
     action := 'dropped';
 END $$;
 
--- One bounded step of retention; safe when run twice at once: who looks at a week has it to himself, and one that is being detached rests
+-- One bounded step of retention, and a note that the pass came here; p_for NULL: keep for ever. Safe when run twice at once: who looks at a week has it to himself, and one that is being detached rests
 -- meanwhile. It waits a fifth of a second for a lock at most, and then leaves the week for a minute. Answers what was done:
 -- 'none', 'swept' (and how many runs were looked at), 'detach' (to be done by the caller), 'detached', 'dropped' or 'busy'.
 -- It runs as the schema's owner, since the runtime's role owns no table; its names are constants and its numbers typed.
@@ -154,6 +169,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 DECLARE v_now timestamptz := clock_timestamp(); v_cutoff uuid := {schema}.run_id_floor_v1(v_now - p_for); w {schema}.retention;
 BEGIN
     looked_at := 0;
+    action := 'none';
+    PERFORM {schema}.note_tick_v1(v_now);
+    IF p_for IS NULL THEN
+        RETURN;
+    END IF;
     INSERT INTO {schema}.retention (low, high, swept_to, keeps)
     SELECT x.low, x.high, x.low, false
     FROM (SELECT {schema}.run_id_floor_v1(s.start) AS low, {schema}.run_id_floor_v1(s.start + interval '7 days') AS high
@@ -167,7 +187,6 @@ BEGIN
        AND NOT EXISTS (SELECT 1 FROM {schema}.week_tables_v1(r.low) t WHERE t.stands <> 'attached');
     SELECT * INTO w FROM {schema}.retention r WHERE r.rests_until IS NULL OR r.rests_until <= v_now ORDER BY r.low LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        action := 'none';
         RETURN;
     END IF;
     BEGIN

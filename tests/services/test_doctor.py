@@ -1,0 +1,123 @@
+"""From where on something is wrong, and that one check's trouble keeps no other from its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from runlane.domain.errors import UnavailableError
+from runlane.domain.finding import Finding, Level
+from runlane.ports.health import HorizonHolder, IdAges, PartitionGap, SchemaState, ServerState, TableState, UpkeepState
+from runlane.services.doctor import examine
+from runlane.services.doctor.database import catalog_checks, database_checks
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+SERVER = ServerState("18.1", "app", NOW, 100, 10, True, MINUTE, MINUTE, True)
+UPKEEP = UpkeepState(timedelta(seconds=40), None, None, ())
+
+
+class FakeHealth:
+    """Answers what it was made with; all is well otherwise."""
+
+    def __init__(self, **facts: Any) -> None:
+        self._facts: dict[str, Any] = {
+            "server": SERVER,
+            "schema": SchemaState("production", frozenset({1})),
+            "horizon": (),
+            "tables": (TableState("lease", 10, True),),
+            "id_ages": IdAges(1, "app", 1, "app"),
+            "partition_gaps": (),
+            "upkeep": UPKEEP,
+            **facts,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        def answer() -> Any:
+            if isinstance(found := self._facts[name], Exception):
+                raise found
+            return found
+
+        return answer
+
+
+def found(health: FakeHealth) -> list[Finding]:
+    return list(examine(database_checks(health, environment="production", migrations={1: "0001"}, now=lambda: NOW)).findings)
+
+
+def wrong(**facts: Any) -> list[tuple[str, Level]]:
+    return [(finding.check, finding.level) for finding in found(FakeHealth(**facts)) if finding.level.is_wrong]
+
+
+def held(age: int, held_for: timedelta | None = None) -> tuple[HorizonHolder, ...]:
+    return (HorizonHolder("session", "pid 1", age, held_for, "SELECT pg_terminate_backend(1)"),)
+
+
+def test_a_healthy_database_is_well() -> None:
+    assert wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "level"),
+    [
+        ({"server": replace(SERVER, now=NOW + timedelta(seconds=2))}, "clock", Level.WARNING),
+        ({"server": replace(SERVER, now=NOW - MINUTE)}, "clock", Level.FAILURE),
+        ({"server": replace(SERVER, connections=80)}, "connections", Level.WARNING),
+        ({"server": replace(SERVER, connections=100)}, "connections", Level.FAILURE),
+        ({"server": replace(SERVER, autovacuum=False)}, "autovacuum", Level.FAILURE),
+        ({"horizon": held(5, MINUTE)}, "horizon", Level.WARNING),
+        ({"horizon": held(5, 10 * MINUTE)}, "horizon", Level.FAILURE),
+        ({"horizon": held(50_000)}, "horizon", Level.WARNING),
+        ({"horizon": held(1_000_000)}, "horizon", Level.FAILURE),
+        ({"tables": (TableState("lease", 50_000, True),)}, "dead rows", Level.WARNING),
+        ({"tables": (TableState("lease", 1_000_000, True),)}, "dead rows", Level.FAILURE),
+        ({"id_ages": IdAges(500_000_000, "app", 1, "app")}, "transaction ids", Level.WARNING),
+        ({"id_ages": IdAges(1, "app", 1_000_000_000, "app")}, "multixact ids", Level.FAILURE),
+        ({"partition_gaps": (PartitionGap(1, "run"),)}, "partitions", Level.FAILURE),
+        ({"partition_gaps": (PartitionGap(2, "run"),)}, "partitions", Level.WARNING),
+        ({"upkeep": replace(UPKEEP, pending_detaches=("run_20250101",))}, "partitions", Level.WARNING),
+        ({"upkeep": replace(UPKEEP, ticked_for=4 * MINUTE)}, "maintenance", Level.FAILURE),
+        ({"upkeep": replace(UPKEEP, overdue_timer=4 * MINUTE)}, "maintenance", Level.FAILURE),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_measure(facts: dict[str, Any], check: str, level: Level) -> None:
+    assert wrong(**facts) == [(check, level)]
+
+
+def test_what_is_below_every_measure_is_not_told() -> None:
+    assert wrong(horizon=(*held(49_999), *held(10**9, timedelta(seconds=59))), tables=(TableState("lease", 49_999, True),)) == []
+
+
+def test_everything_that_is_wrong_says_why_and_what_mends_it() -> None:
+    findings = found(
+        FakeHealth(
+            server=replace(SERVER, statement_timeout=None, connections=99),
+            schema=SchemaState("other", frozenset()),
+            horizon=held(1, timedelta(days=1)),
+            tables=(TableState("lease", 10**6, False),),
+            partition_gaps=(PartitionGap(0, "run"),),
+        )
+    )
+    told = [finding for finding in findings if finding.level.is_wrong]
+    assert len(told) >= 7
+    assert [finding.check for finding in told if not (finding.why and finding.remedy)] == []
+
+
+def test_a_check_that_fails_is_a_finding_and_the_others_have_their_turn() -> None:
+    findings = found(FakeHealth(id_ages=UnavailableError("storage_unavailable", "gone")))
+    assert [(finding.check, finding.what) for finding in findings if finding.level is Level.FAILURE] == [
+        ("transaction ids", "could not be looked at: gone")
+    ]
+    assert "maintenance" in {finding.check for finding in findings}
+
+
+def test_queues_that_differ_and_that_the_code_does_not_know_are_told() -> None:
+    checks = catalog_checks(lambda: ("queue 'main': limit 1 here, 2 there",), lambda: {"main", "old"}, ["main"])
+    assert [finding.what for finding in examine(checks).findings] == [
+        "queue 'main': limit 1 here, 2 there",
+        "queue 'old' is stored, and the application does not have it",
+    ]
+    assert examine(catalog_checks(tuple, lambda: {"main"}, ["main"])).is_well
