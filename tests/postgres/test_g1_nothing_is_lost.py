@@ -117,7 +117,8 @@ def test_a_process_that_dies_before_its_commit_changed_nothing(lane: Lane, dsn: 
         ),
     }[died_in]
     with psycopg.connect(dsn) as dying:
-        assert dying.execute(f"SELECT * FROM runlane.{statement}".encode(), parameters).fetchall()
+        dying.execute(f"SELECT * FROM runlane.{statement}".encode(), parameters)
+        assert dying.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone() == (True,)
         lane.connection.execute("SELECT pg_terminate_backend(%s, 5000)", (dying.info.backend_pid,))
         with pytest.raises(psycopg.OperationalError):
             dying.execute("SELECT 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -57,7 +56,7 @@ def test_a_refusal_reaches_the_history_wherever_its_run_stands(lane: Lane) -> No
     lane.queues(Queue("work", concurrency_limit=1))
     first, second = lane.trigger_one("work"), lane.trigger_one("work")
     claim = lane.claim_one(first)
-    stale = replace(claim, run_id=second, token=STALE)
+    stale = claim._replace(run_id=second, token=STALE)
     for place in ("waiting", "dispatch", "lease", "outcome"):
         assert lane.value(f"SELECT count(*) FROM runlane.{place} WHERE run_id = %s", second) == 1
         assert lane.settle(settlement(stale)).refused == (second,)
@@ -87,7 +86,7 @@ def test_a_refusal_written_while_its_run_is_handed_the_slot_is_not_lost(lane: La
 def test_one_stale_settlement_does_not_spoil_its_batch(lane: Lane, queue: str) -> None:
     good = lane.claim_one(lane.trigger_one(queue, concurrency_key="a"))
     stolen = lane.claim_one(lane.trigger_one(queue, concurrency_key="b"))
-    batch = lane.succeed(good, replace(stolen, token=STALE))
+    batch = lane.succeed(good, stolen._replace(token=STALE))
     assert [settled.run_id for settled in batch.settled] == [good.run_id]
     assert batch.refused == (stolen.run_id,)
     lane.succeed(stolen)
@@ -95,7 +94,7 @@ def test_one_stale_settlement_does_not_spoil_its_batch(lane: Lane, queue: str) -
 
 def test_a_result_for_an_unknown_run_is_refused(lane: Lane, queue: str) -> None:
     claim = lane.claim_one(lane.trigger_one(queue))
-    unknown = replace(claim, run_id=STALE)
+    unknown = claim._replace(run_id=STALE)
     assert lane.succeed(unknown).refused == (STALE,)
     lane.succeed(claim)
 
@@ -125,7 +124,7 @@ def test_a_lease_that_was_extended_is_not_recovered(lane: Lane, queue: str) -> N
     lane.age_lease(claim.run_id)
     (expired,) = lane.storage.maintenance.expired_leases(limit=10)
     lane.storage.deliveries.heartbeat({claim.run_id: claim.token}, lease_for=LEASE)
-    recovery = replace(settlement(claim, OutcomeKind.LEASE_EXPIRED), token=expired.token)
+    recovery = settlement(claim, OutcomeKind.LEASE_EXPIRED)._replace(token=expired.token)
     assert lane.settle(recovery).refused == (claim.run_id,)
     assert lane.events(claim.run_id)[-1] == "run.claimed"
     lane.succeed(claim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -31,11 +30,11 @@ def work(request: pytest.FixtureRequest, lane: Lane) -> Lane:
 
 
 def end(claim: ClaimedRun, kind: OutcomeKind) -> Settlement:
-    return replace(settlement(claim, kind, delay=HOUR), attempt=claim.attempt)
+    return settlement(claim, kind, delay=HOUR)._replace(attempt=claim.attempt)
 
 
 def again(first: Settlement) -> Settlement:
-    return replace(first, tried_before=True)
+    return first._replace(tried_before=True)
 
 
 @pytest.mark.parametrize("kind", ENDS)
@@ -91,6 +90,6 @@ def test_in_a_group_each_finds_its_own(work: Lane) -> None:
     runs = [one.run_id for one in work.trigger(*(new_run("work", concurrency_key=f"k{place}") for place in range(3))).runs]
     done, open_, lost = (end(claim, OutcomeKind.SUCCEEDED) for claim in sorted(work.claim(*runs).claims, key=lambda claim: claim.run_id))
     work.settle(done)
-    work.settle(replace(lost, kind=OutcomeKind.FAILED))
+    work.settle(lost._replace(kind=OutcomeKind.FAILED))
     answer = work.settle(*map(again, (done, open_, lost)))
     assert ({one.run_id for one in answer.settled}, answer.refused) == ({done.run_id, open_.run_id}, (lost.run_id,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -34,7 +34,7 @@ def subject(lane: Lane, status: Status) -> Subject:
     delay = HOUR if status is Status.SCHEDULED else None
     run_id = lane.trigger_one("work", concurrency_key=f"k{next(_KEYS)}", delay=delay, start_timeout=HOUR, finish_timeout=HOUR)
     if status in (Status.QUEUED, Status.SCHEDULED):
-        return Subject(lane, run_id, replace(_ANY_CLAIM, run_id=run_id))
+        return Subject(lane, run_id, _ANY_CLAIM._replace(run_id=run_id))
     claim = lane.claim_one(run_id)
     _AFTER_CLAIM[status](lane, claim)
     return Subject(lane, run_id, claim)

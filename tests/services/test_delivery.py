@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -225,7 +224,7 @@ def test_a_hand_over_is_one_round_trip_and_wakes_nobody(bench: Bench) -> None:
 
 def test_a_retry_that_is_due_at_once_may_be_gone_on_with(bench: Bench) -> None:
     run = claimed("broken", "1")
-    bench.deliveries.oldest.append(ClaimBatch((replace(run, token="next", failures=1),)))
+    bench.deliveries.oldest.append(ClaimBatch((run._replace(token="next", failures=1),)))
     delivered(bench, run)
     assert [one.token for group in bench.deliveries.settled for one in group] == ["token", "next"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from random import Random
+from typing import NamedTuple
 
 from runlane.domain.durations import ZERO, format_duration, parse_duration
 from runlane.domain.errors import RunlaneError
@@ -57,8 +58,7 @@ class OutcomeKind(StrEnum):
     """Claimed but not started: due again after `delay`, and the attempt does not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What is written for one lease, if its token is still stored. `result` is JSON text, set with `succeeded` only."""
 
     run_id: RunId
@@ -123,8 +123,7 @@ class NotStarted:
 AttemptEnd = Returned | Raised | Released | TimedOut | Lost | NotStarted
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(NamedTuple):
     """A claim's counters: `failures` before this attempt, and the attempts that the run may fail."""
 
     failures: int

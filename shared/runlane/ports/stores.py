@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
 from runlane.domain.options import SingletonMode
@@ -85,8 +85,7 @@ class TriggerBatch:
     """Queues whose dispatch window was full: ask `dispatch` once more after the commit, so that none is overlooked."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
+class ClaimedRun(NamedTuple):
     """A run under this process's lease, with all that an attempt needs."""
 
     run_id: RunId
@@ -142,8 +141,7 @@ class ClaimBatch:
     wakeups: tuple[Wakeup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SettledRun:
+class SettledRun(NamedTuple):
     run_id: RunId
     status: Status
 

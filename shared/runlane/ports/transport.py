@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
 from runlane.ports.stores import PublishResult, Wakeup
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryMessage:
+class DeliveryMessage(NamedTuple):
     """One wakeup as it came back from the transport: which run, through which queue; never a right to run it."""
 
     run_id: RunId

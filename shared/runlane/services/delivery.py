@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from runlane.domain.errors import RunlaneError, UnavailableError
 from runlane.domain.ids import RunId
@@ -16,8 +16,7 @@ from runlane.services.stop import Stop
 from runlane.services.worker import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One message of a batch: what it asks for, or why it cannot be read; from a FIFO queue, the `group` that it is kept in order in."""
 
     message_id: str

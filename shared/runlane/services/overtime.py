@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -71,4 +70,4 @@ def ended_as(worker: Worker, attempt: Attempt) -> Settlement:
 
 
 def _not_before(settlement: Settlement, delay: timedelta) -> Settlement:
-    return settlement if settlement.delay is None else replace(settlement, delay=max(settlement.delay, delay))
+    return settlement if settlement.delay is None else settlement._replace(delay=max(settlement.delay, delay))

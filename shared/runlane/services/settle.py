@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from runlane.domain.errors import ConflictError, UnavailableError
@@ -84,7 +84,7 @@ class Settler:
             self._clock.sleep(pause)
             meanwhile()
             # A connection that died may have taken the answer of a commit along.
-            settlements = [replace(settlement, tried_before=True) for settlement in settlements]
+            settlements = [settlement._replace(tried_before=True) for settlement in settlements]
 
     def _once(self, settlements: Sequence[Settlement], then: NextClaim | None) -> tuple[SettleBatch, ClaimBatch | None]:
         if then is None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import array_literal, claim_batch, encode_settlements, name_list, settle_and_claim_batch, settle_batch
+from runlane.adapters.postgres.rows import claim_batch, encode_settlements, id_list, name_list, settle_and_claim_batch, settle_batch
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, Look, SettleBatch
@@ -41,19 +41,20 @@ class PostgresDeliveryStore:
         return self._states("read_leases", leases, {})
 
     def settle_runs(self, settlements: Sequence[Settlement]) -> SettleBatch:
-        return settle_batch(self._session.run("settle_runs", encode_settlements(settlements)))
+        return settle_batch(settlements, self._session.run("settle_runs", encode_settlements(settlements)))
 
     def settle_and_claim(
         self, settlements: Sequence[Settlement], queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str
     ) -> tuple[SettleBatch, ClaimBatch]:
         asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
-        return settle_and_claim_batch(self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked}))
+        rows = self._session.run("settle_and_claim", {**encode_settlements(settlements), **asked})
+        return settle_and_claim_batch(settlements, rows)
 
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
-        rows = self._heartbeat_session.run(statement, {"ids": array_literal(leases), "tokens": array_literal(leases.values()), **extra})
+        rows = self._heartbeat_session.run(statement, {"ids": id_list(leases), "tokens": id_list(leases.values()), **extra})
         return tuple(LeaseState(RunId(run_id), requested) for run_id, requested in rows)
 
 
 def _sorted(run_ids: Sequence[RunId]) -> str:
     """Without repeats, and sorted, since dispatch rows are locked in the order in which they stand here."""
-    return array_literal(sorted(set(run_ids)))
+    return id_list(sorted(set(run_ids)))

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from runlane.domain.ids import RunId
-from runlane.domain.outcome import Failure, Settlement
+from runlane.domain.outcome import Failure, OutcomeKind, Settlement
 from runlane.domain.run import Status, TriggerOutcome
 from runlane.ports.stores import (
     ClaimBatch,
@@ -74,6 +75,11 @@ def array_literal(values: Iterable[str]) -> str:
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
 
 
+def id_list(ids: Iterable[str]) -> str:
+    """`array_literal` of ids and tokens, which need no quotes."""
+    return "{" + ",".join(ids) + "}"
+
+
 @lru_cache(maxsize=64)
 def name_list(names: tuple[str, ...]) -> str:
     """`array_literal` of names that come with every statement."""
@@ -81,13 +87,15 @@ def name_list(names: tuple[str, ...]) -> str:
 
 
 def encode_settlements(settlements: Iterable[Settlement]) -> dict[str, Any]:
-    """The parameters of `settle_runs`: JSON into which results are spliced as the text they are, and the ids of the runs.
+    """The parameters of `settle_runs`: JSON into which results are spliced as the text they are, the ids of the runs, and whether all of
+    them have succeeded.
 
-    Both sorted by run id: leases are locked in the order in which they stand here.
+    Sorted by run id: leases are locked in the order in which they stand here.
     """
-    ordered = sorted(settlements, key=lambda settlement: settlement.run_id)
+    ordered = sorted(settlements, key=attrgetter("run_id"))
     text = "[" + ",".join(map(_encode_settlement, ordered)) + "]"
-    return {"settlements": text, "ids": array_literal(settlement.run_id for settlement in ordered)}
+    plain = all(settlement.kind is OutcomeKind.SUCCEEDED for settlement in ordered)
+    return {"settlements": text, "ids": id_list([settlement.run_id for settlement in ordered]), "plain": plain}
 
 
 def _encode_settlement(settlement: Settlement) -> str:
@@ -186,29 +194,31 @@ def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:
 
 
 def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
-    (
-        _, run_id, token, task, queue, payload, attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,
-        trace, meta, *_,
-    ) = row  # fmt: skip
-    return ClaimedRun(
-        run_id, token, task, queue, payload.decode(), attempt, failures, max_attempts, tenant, key, due_at, created_at, claimed_at,
-        decode_json(trace), decode_json(meta),
-    )  # fmt: skip
+    return ClaimedRun._make((*row[1:5], row[5].decode(), *row[6:14], decode_json(row[14]), decode_json(row[15])))
 
 
-def settle_batch(effects: Sequence[Effect]) -> SettleBatch:
-    return SettleBatch(
-        tuple(SettledRun(RunId(row[2]), Status(row[3])) for row in effects if row[0] in ("settled", "hint") and row[3] is not None),
-        tuple(RunId(row[2]) for row in effects if row[0] == "refused"),
-        wakeups(effects),
-    )
+def settle_batch(settlements: Sequence[Settlement], effects: Sequence[Effect]) -> SettleBatch:
+    return SettleBatch(*_settled(settlements, [(row[0], row[2], row[3]) for row in effects]), wakeups(effects))
 
 
-def settle_and_claim_batch(rows: Sequence[tuple[Any, ...]]) -> tuple[SettleBatch, ClaimBatch]:
+def settle_and_claim_batch(settlements: Sequence[Settlement], rows: Sequence[tuple[Any, ...]]) -> tuple[SettleBatch, ClaimBatch]:
     """Claim rows that tell of a settle, too. Wakeups stay with the claims: one that both halves could name is told once."""
-    settled = tuple(SettledRun(RunId(row[1]), Status(row[16])) for row in rows if row[0] in ("settled", "hint") and row[16] is not None)
-    refused = tuple(RunId(row[1]) for row in rows if row[0] == "refused")
-    return SettleBatch(settled, refused), claim_batch(rows)
+    told = [(row[0], row[1], row[16]) for row in rows if row[0] != "claim"]
+    return SettleBatch(*_settled(settlements, told)), claim_batch(rows)
+
+
+def _settled(
+    settlements: Sequence[Settlement], told: Sequence[tuple[str, str, str | None]]
+) -> tuple[tuple[SettledRun, ...], tuple[RunId, ...]]:
+    """Who has settled and who was refused, of rows of a kind, a run and its status; a success that no row names has succeeded."""
+    became = {run_id: Status(status) for kind, run_id, status in told if kind in ("settled", "hint") and status is not None}
+    refused = tuple(RunId(run_id) for kind, run_id, _ in told if kind == "refused")
+    settled = (
+        SettledRun(settlement.run_id, became.get(settlement.run_id, Status.SUCCEEDED))
+        for settlement in settlements
+        if settlement.run_id not in refused
+    )
+    return tuple(settled), refused
 
 
 def phase_result(effects: Sequence[Effect], limit: int, *, counted: str = "counted") -> PhaseResult:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from runlane.domain.errors import ContractError
 from runlane.domain.ids import parse_run_id
@@ -27,30 +28,34 @@ _encode_json = json.JSONEncoder(separators=(",", ":")).encode
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^:\x00]+$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+_STRICT = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
 
-class _Environment(BaseModel):
-    # Unknown keys are dropped here, not refused, as other writers of version 1 may add some.
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
-
+# Dictionaries and no models: every wakeup is parsed, and making three objects of it would cost more than all the checks.
+# Unknown keys are dropped here, not refused, as other writers of version 1 may add some.
+@with_config(ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True))
+class _Environment(TypedDict):
     name: Name
 
 
-class _Message(_Strict):
+@with_config(_STRICT)
+class _Message(TypedDict):
     environment: _Environment
     queue: Name
-    run_id: Annotated[str, Field(alias="runId", max_length=36)]
-    requested_at: Annotated[datetime, Field(alias="requestedAt")] = datetime.min.replace(tzinfo=UTC)
-    trace: Annotated[dict[str, str], Field(alias="traceCarrier", default_factory=dict)]
+    runId: Annotated[str, StringConstraints(max_length=36)]
+    requestedAt: NotRequired[datetime]
+    traceCarrier: NotRequired[dict[str, str]]
 
 
-class _Envelope(_Strict):
+@with_config(_STRICT)
+class _Envelope(TypedDict):
     message: _Message
     type: Literal["runlane.wakeup"]
     # Not Literal[1], which would take `true`.
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+
+
+_parse_envelope = TypeAdapter(_Envelope).validator.validate_json
 
 
 def encode_wakeup(environment: str, wakeup: Wakeup, requested_at: datetime) -> str:
@@ -76,14 +81,14 @@ def parse_wakeup(body: str, environment: str) -> DeliveryMessage:
     `ContractError`: `envelope_invalid` when it is no envelope of version 1, `environment_foreign` when another
     environment's. Both name the field and show nothing of the body beyond the names of unknown keys.
     """
-    message = _envelope(_bounded(body)).message
-    if message.environment.name != environment:
+    message = _envelope(_bounded(body))["message"]
+    if message["environment"]["name"] != environment:
         raise ContractError(
             "environment_foreign",
             f"message.environment.name: not {environment!r}, the environment served here; bind each environment to queues of its own",
             meta={"field": "message.environment.name"},
         )
-    return DeliveryMessage(run_id=parse_run_id(message.run_id), queue=message.queue, trace=message.trace or None)
+    return DeliveryMessage(parse_run_id(message["runId"]), message["queue"], message.get("traceCarrier") or None)
 
 
 def _body(message: dict[str, Any]) -> str:
@@ -101,7 +106,8 @@ def _bounded(body: object) -> bytes:
 
 def _envelope(data: bytes) -> _Envelope:
     try:
-        return _Envelope.model_validate_json(data)
+        envelope: _Envelope = _parse_envelope(data)
+        return envelope
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
         # Not chained: what pydantic knows of the input stays out of logs.

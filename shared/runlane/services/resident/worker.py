@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
 from typing import Literal, get_args
@@ -129,7 +129,7 @@ class ResidentWorker:
     def _last_of(self, attempt: Attempt) -> Settlement:
         if attempt.settlement is not None:
             # Its own thread may be about to write it.
-            return replace(ended_as(self._worker, attempt), tried_before=True)
+            return ended_as(self._worker, attempt)._replace(tried_before=True)
         end = NotStarted(ZERO, STOPPING) if attempt.ends_at is None else Released(RETRY_AFTER_EXIT, STOPPING, keeps_failures=True)
         return self._worker.pipeline.decide(attempt, end)
 

@@ -316,13 +316,19 @@ BEGIN
 END $$;
 
 -- Whether some partition of the queue could run now, but for the window and total_limit.
+-- A probe each, which start cheaper than one statement with all.
 CREATE FUNCTION {schema}.has_ready_v1(p_queue_id int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    RETURN EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL)
-        OR EXISTS (SELECT 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready)
-        OR EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now);
+    PERFORM 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL LIMIT 1;
+    IF NOT FOUND THEN
+        PERFORM 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready LIMIT 1;
+        IF NOT FOUND THEN
+            PERFORM 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now LIMIT 1;
+        END IF;
+    END IF;
+    RETURN FOUND;
 END $$;
 
 CREATE FUNCTION {schema}.window_room_v1(q {schema}.queue) RETURNS int

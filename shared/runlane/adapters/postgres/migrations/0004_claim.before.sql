@@ -31,6 +31,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)]; v_queue text; v_count int;
     v_throttled boolean;
+    -- One token for all, as every write names the run beside it: making one costs as much as an insert.
+    v_token uuid := gen_random_uuid();
 BEGIN
     SELECT name, throttle_step IS NOT NULL INTO v_queue, v_throttled FROM {schema}.queue WHERE queue_id = p_queue_id;
     IF v_throttled AND NOT p_permitted THEN
@@ -42,13 +44,13 @@ BEGIN
         DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = ANY (ARRAY[i.id]) RETURNING d.*),
     leased AS (
         INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
-        SELECT run_id, gen_random_uuid(), queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
+        SELECT run_id, v_token, queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
         FROM taken
-        RETURNING run_id, token, due_at, attempt, failures, seq),
+        RETURNING run_id, due_at, attempt, failures, seq),
     ev AS (
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, actor)
         SELECT run_id, seq, 'run.claimed', p_now, attempt, p_worker FROM leased)
-    SELECT 'claim', l.run_id::text, l.token::text, r.task, v_queue, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
+    SELECT 'claim', l.run_id::text, v_token::text, r.task, v_queue, r.payload, l.attempt, l.failures, r.max_attempts, r.tenant, r.concurrency_key,
            l.due_at, r.created_at, p_now, r.trace, r.meta, NULL::text, NULL::interval
     FROM leased l CROSS JOIN LATERAL (
         SELECT x.task, x.payload, x.max_attempts, x.tenant, x.concurrency_key, x.created_at, x.trace, x.meta

@@ -91,6 +91,26 @@ BEGIN
     RETURN v_settled;
 END $$;
 
+-- The commonest batch by far, in one lean statement: attempts of an unbounded queue that all succeeded. Leases that were asked to stop,
+-- and tokens that are lost, are left to end_leases_v1; it may then visit a lease before one that was ended here, out of the lock order,
+-- and meet a cancel or a heartbeat that does the same: one of them is tried again.
+CREATE FUNCTION {schema}.end_successes_v1(p_queue_id int, p_settlements json, p_now timestamptz) RETURNS uuid[]
+LANGUAGE plpgsql AS $$
+DECLARE v_ended uuid[];
+BEGIN
+    WITH taken AS (
+        DELETE FROM {schema}.lease l USING json_to_recordset(p_settlements) AS s(run_id uuid, token uuid, result json)
+        WHERE l.run_id = ANY (ARRAY[s.run_id]) AND l.token = s.token AND l.queue_id = p_queue_id AND l.cancel_requested_at IS NULL
+        RETURNING l.run_id, l.due_at, l.attempt, l.failures, l.seq + 1 AS seq, s.result),
+    ended AS (
+        INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result)
+        SELECT run_id, 'succeeded', attempt, failures, seq, p_now, due_at, result FROM taken),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt) SELECT run_id, seq, 'run.succeeded', p_now, attempt FROM taken)
+    SELECT array_agg(run_id) INTO v_ended FROM taken;
+    RETURN v_ended;
+END $$;
+
 -- Those that go on: a line of history for a lost lease, and a timer. On a bounded queue, what is due at once goes back into its
 -- partition instead, which the caller has locked; elsewhere its wakeup makes it ready.
 CREATE FUNCTION {schema}.continue_runs_v1(p_queue_id int, p_settled {schema}.settled[], p_bounded boolean, p_now timestamptz) RETURNS {schema}.motion[]
@@ -113,17 +133,19 @@ BEGIN
     RETURN v_again;
 END $$;
 
--- Settle what belongs to one queue; the effects begin with the settled runs. p_owners: those that own a singleton key, which is locked;
+-- Settle what belongs to one queue; the effects begin with the settled runs, but for successes that are just that. p_owners: those that own a singleton key, which is locked;
 -- NULL: none does.
 -- p_alone: their partitions are locked already, so no others may be: what callers' transactions recorded meanwhile, runs and successors,
 -- is left to those callers and the tick.
-CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_owners uuid[], p_alone boolean) RETURNS SETOF {schema}.effect
+-- p_plain: all settlements are successes.
+CREATE FUNCTION {schema}.settle_queue_v1(p_queue_id int, p_settlements json, p_ids uuid[], p_owners uuid[], p_alone boolean, p_plain boolean)
+RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
     v_runs {schema}.motion[]; v_again {schema}.motion[]; v_touched bigint[];
     v_settled {schema}.settled[]; v_goes_on boolean; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
-    v_heirs {schema}.heir[]; v_ended uuid[];
+    v_heirs {schema}.heir[]; v_ended uuid[]; v_left int := cardinality(p_ids);
 BEGIN
     IF NOT p_alone AND EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
         v_runs := {schema}.take_recorded_v1(p_queue_id, 100);
@@ -142,19 +164,29 @@ BEGIN
         PERFORM {schema}.lock_partitions_v1(v_touched);
     END IF;
     v_now := clock_timestamp();
-    v_settled := {schema}.end_leases_v1(q, p_settlements, v_bounded, v_now);
+    IF p_plain AND NOT v_bounded AND p_owners IS NULL THEN
+        v_ended := {schema}.end_successes_v1(p_queue_id, p_settlements, v_now);
+        v_count := coalesce(cardinality(v_ended), 0);
+        v_left := v_left - v_count;
+        UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
+    END IF;
+    IF v_left > 0 THEN
+        v_settled := {schema}.end_leases_v1(q, p_settlements, v_bounded, v_now);
+    END IF;
     v_count := coalesce(cardinality(v_settled), 0);
+    v_left := v_left - v_count;
     IF v_count > 0 THEN
         v_goes_on := EXISTS (SELECT 1 FROM unnest(v_settled) WHERE NOT ends OR kind = 'lease_expired');
         IF NOT v_goes_on THEN
             RETURN QUERY SELECT 'settled', 0, m.run_id, m.becomes, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
-                         FROM unnest(v_settled) m;
+                         FROM unnest(v_settled) m WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
         ELSE
             RETURN QUERY
             SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
                    0, m.run_id, becomes, q.name, r.tenant, r.concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
             FROM unnest(v_settled) m
-            CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r;
+            CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r
+            WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
         END IF;
         UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
         IF v_bounded THEN
@@ -173,13 +205,12 @@ BEGIN
         END IF;
     END IF;
     IF p_owners IS NOT NULL THEN
-        v_ended := ARRAY(SELECT m.run_id FROM unnest(v_settled) m WHERE m.ends);
-        RETURN QUERY SELECT * FROM {schema}.succeed_v1(v_ended, v_heirs, v_now);
+        RETURN QUERY SELECT * FROM {schema}.succeed_v1(ARRAY(SELECT m.run_id FROM unnest(v_settled) m WHERE m.ends), v_heirs, v_now);
         v_runs := {schema}.without_held_v1(v_runs);
     END IF;
-    IF v_count < cardinality(p_ids) THEN
-        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements,
-            ARRAY(SELECT i FROM unnest(p_ids) i WHERE i NOT IN (SELECT m.run_id FROM unnest(v_settled) m)), v_now);
+    IF v_left > 0 THEN
+        v_ended := v_ended || ARRAY(SELECT m.run_id FROM unnest(v_settled) m);
+        RETURN QUERY SELECT * FROM {schema}.refuse_results_v1(p_settlements, ARRAY(SELECT unnest(p_ids) EXCEPT SELECT unnest(v_ended)), v_now);
     END IF;
     IF v_runs IS NOT NULL THEN
         PERFORM {schema}.enqueue_runs_v1(p_queue_id, v_runs);
@@ -232,8 +263,8 @@ BEGIN
 END $$;
 
 -- p_ids are the runs of the settlements, sorted. Nearly always they are all of one queue, and then its statements do the rest.
--- p_alone: see settle_queue_v1.
-CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[], p_alone boolean DEFAULT false) RETURNS SETOF {schema}.effect
+-- p_plain, p_alone: see settle_queue_v1. A success that the answer does not name has succeeded.
+CREATE FUNCTION {schema}.settle_runs_v1(p_settlements json, p_ids uuid[], p_plain boolean DEFAULT false, p_alone boolean DEFAULT false) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_low int; v_high int; v_lot record; v_matched uuid[] := '{}'; v_owners uuid[];
 BEGIN
@@ -244,14 +275,14 @@ BEGIN
     END IF;
     SELECT min(queue_id), max(queue_id) INTO v_low, v_high FROM {schema}.lease WHERE run_id = ANY (p_ids);
     IF v_low = v_high THEN
-        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids, v_owners, p_alone);
+        RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_low, p_settlements, p_ids, v_owners, p_alone, p_plain);
         RETURN;
     END IF;
     FOR v_lot IN
         SELECT queue_id, array_agg(run_id) AS ids FROM {schema}.lease WHERE run_id = ANY (p_ids) GROUP BY 1 ORDER BY 1
     LOOP
         RETURN QUERY SELECT * FROM {schema}.settle_queue_v1(v_lot.queue_id, p_settlements, v_lot.ids,
-            (SELECT array_agg(o) FROM unnest(v_owners) o WHERE o = ANY (v_lot.ids)), p_alone);
+            (SELECT array_agg(o) FROM unnest(v_owners) o WHERE o = ANY (v_lot.ids)), p_alone, p_plain);
         v_matched := v_matched || v_lot.ids;
     END LOOP;
     IF cardinality(v_matched) < cardinality(p_ids) THEN
@@ -371,7 +402,7 @@ END $$;
 -- Settle, then lease the oldest unclaimed dispatch rows of these queues, as inline continuation does: one round trip and one commit a
 -- turn. What is claimed here needs no wakeup, so none is answered for it.
 CREATE FUNCTION {schema}.settle_and_claim_v1(
-    p_settlements json, p_ids uuid[], p_queues text[], p_limit int, p_lease interval, p_worker text)
+    p_settlements json, p_ids uuid[], p_plain boolean, p_queues text[], p_limit int, p_lease interval, p_worker text)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE v_effects {schema}.effect[]; v_claims {schema}.claim[]; v_claim {schema}.claim; v_alone boolean := false;
@@ -386,7 +417,7 @@ BEGIN
         END IF;
         v_alone := v_claims IS NOT NULL;
     END IF;
-    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements, p_ids, v_alone) e;
+    SELECT array_agg(e) INTO v_effects FROM {schema}.settle_runs_v1(p_settlements, p_ids, p_plain, v_alone) e;
     SELECT array_agg(c) INTO v_claims FROM {schema}.claim_oldest_v1(p_queues, p_limit, p_lease, p_worker) c;
     RETURN QUERY SELECT * FROM unnest(v_claims);
     RETURN QUERY

@@ -21,11 +21,11 @@ FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) i(id, token) JOIN {schema}.leas
 
 -- name: settle_runs
 -- Outcomes, events, freed capacity and the next dispatch rows.
-SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json, %(ids)s::uuid[]);
+SELECT * FROM {schema}.settle_runs_v1(%(settlements)s::json, %(ids)s::uuid[], %(plain)s);
 
 -- name: settle_and_claim
 -- The same, and leases for the oldest unclaimed dispatch rows.
-SELECT * FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(ids)s::uuid[], %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
+SELECT * FROM {schema}.settle_and_claim_v1(%(settlements)s::json, %(ids)s::uuid[], %(plain)s, %(queues)s::text[], %(limit)s, %(lease)s, %(worker)s);
 
 -- name: look
 -- What an idle worker may have to do.
