@@ -96,6 +96,18 @@ def test_a_key_that_slept_while_paused_gets_no_credit(lane: Lane) -> None:
     assert abs(order.count("a") - order.count("b")) <= 2
 
 
+def test_a_key_that_comes_after_its_tenant_was_served_in_one_batch_gets_no_credit(lane: Lane) -> None:
+    lane.queues(Queue("work", total_limit=5))
+    woken = lane.trigger(*[new_run("work", tenant="t", concurrency_key="served")] * 5).wakeups
+    for key in ("newcomer", "served"):
+        lane.trigger(*[new_run("work", tenant="t", concurrency_key=key)] * 5)
+    order = []
+    for wakeup in woken[:4]:
+        (next_one,) = lane.succeed(lane.claim_one(wakeup.run_id)).wakeups
+        order.append(next_one.concurrency_key)
+    assert Counter(order) == {"newcomer": 2, "served": 2}
+
+
 def test_tenants_share_before_their_keys_do(lane: Lane) -> None:
     """A tenant of fifty keys gets no more than a tenant of one."""
     hold(lane, Queue("work", dispatch_window=100))

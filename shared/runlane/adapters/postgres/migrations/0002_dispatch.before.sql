@@ -143,10 +143,11 @@ END $$;
 
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
 -- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
--- p_ranks: virtual time of a partition's first pick, p_gaps: and from each to its next. Picks are dispatched in that order.
+-- p_ranks: of each partition an array as text, the virtual time of each pick; NULL: they take turns. Dispatched in that order, at equal
+-- times partitions without a tenant first, then older tenants and partitions.
 -- p_served: the queue's virtual time after it, for newcomers; p_vts of partitions with a tenant are the tenant's own time.
 CREATE FUNCTION {schema}.dispatch_runs_v1(
-    q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks bigint[], p_gaps bigint[],
+    q {schema}.queue, p_ids bigint[], p_counts int[], p_vts bigint[], p_ranks text[],
     p_served bigint, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL; v_taken int; v_shard int := {schema}.counter_shard_v1();
@@ -157,24 +158,22 @@ BEGIN
     RETURN QUERY
     WITH taken AS (
         DELETE FROM {schema}.waiting w USING (
-            SELECT x.partition_id, x.score, x.run_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt,
-                   u.rank + u.gap * (row_number() OVER (PARTITION BY u.partition_id ORDER BY x.score, x.run_id) - 1) AS rank,
+            SELECT x.partition_id, x.score, x.run_id, p.tenant_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, u.vt AS base_vt, u.ranks,
                    p.throttle_clock, p.reserved
-            FROM unnest(p_ids, p_counts, p_vts, p_ranks, p_gaps) u(partition_id, n, vt, rank, gap)
+            FROM unnest(p_ids, p_counts, p_vts, p_ranks) u(partition_id, n, vt, ranks)
             CROSS JOIN LATERAL (
-                SELECT p.tenant, p.concurrency_key, p.slot_seq, p.occupied, p.head, p.throttle_clock, p.reserved
+                SELECT p.tenant_id, p.tenant, p.concurrency_key, p.slot_seq, p.occupied, p.head, p.throttle_clock, p.reserved
                 FROM {schema}.partition p WHERE p.partition_id = u.partition_id OFFSET 0) p
             CROSS JOIN LATERAL (
                 SELECT * FROM {schema}.waiting x WHERE x.partition_id = u.partition_id AND x.score >= p.head
                 ORDER BY x.score, x.run_id LIMIT u.n) x) x
         WHERE w.run_id = ANY (ARRAY[x.run_id])
-        RETURNING w.*, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.rank, x.throttle_clock, x.reserved),
+        RETURNING w.*, x.tenant_id, x.tenant, x.concurrency_key, x.slot_seq, x.occupied, x.base_vt, x.ranks, x.throttle_clock, x.reserved),
     numbered AS MATERIALIZED (
-        SELECT y.*, CASE WHEN q.throttle_step IS NOT NULL THEN
-                        greatest(p_now, {schema}.next_start_v1(q, y.throttle_clock, y.reserved, y.nth - 1, p_now)) END AS start_at
-        FROM (SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth,
-                     row_number() OVER (ORDER BY x.rank, x.score, x.run_id) AS place
-              FROM taken x) y),
+        SELECT y.*, row_number() OVER (ORDER BY coalesce((y.ranks::bigint[])[y.nth], y.nth), y.tenant_id NULLS FIRST, y.partition_id, y.nth) AS place,
+               CASE WHEN q.throttle_step IS NOT NULL THEN
+                   greatest(p_now, {schema}.next_start_v1(q, y.throttle_clock, y.reserved, y.nth - 1, p_now)) END AS start_at
+        FROM (SELECT x.*, row_number() OVER (PARTITION BY x.partition_id ORDER BY x.score, x.run_id) AS nth FROM taken x) y),
     made AS (
         INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
                                    dispatched_at, start_at, expires_at, publish_claimed_at)
@@ -231,7 +230,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_room int := p_room; v_pass int; v_taken int; v_flagged int;
     v_tenants bigint[]; v_quotas int[]; v_tenant_ranks bigint[]; v_served bigint; v_tenant_served bigint;
-    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks bigint[]; v_gaps bigint[]; v_tenant_gaps bigint[]; v_served_ids bigint[];
+    v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks text[]; v_tenant_gaps bigint[]; v_served_ids bigint[];
 BEGIN
     IF q.throttle_step IS NOT NULL AND v_room > 0 THEN
         PERFORM {schema}.wake_throttled_v1(q, v_room, p_now);
@@ -250,20 +249,20 @@ BEGIN
         top AS (
             SELECT x.*, 1000000 / weight AS step, max(vt) OVER () AS last_vt, count(*) OVER () AS nodes
             FROM (SELECT true AS is_tenant, id, vt, weight, v_pass AS available FROM t
-                  UNION ALL SELECT false, id, vt, weight, available FROM s ORDER BY vt LIMIT v_pass) x),
+                  UNION ALL SELECT false, id, vt, weight, available FROM s ORDER BY vt, is_tenant, id LIMIT v_pass) x),
         slot AS (
             SELECT is_tenant, id, vt, step, vt + j * step AS key
             FROM top CROSS JOIN LATERAL generate_series(0, least(available, v_pass,
                  CASE WHEN nodes = v_pass THEN (last_vt - vt) / step + 1 ELSE v_pass END) - 1) j
             ORDER BY key, is_tenant, id LIMIT v_pass),
         quota AS (
-            SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, min(key) AS rank, step AS gap FROM slot GROUP BY is_tenant, id, vt, step)
+            SELECT is_tenant, id, count(*)::int AS n, vt + count(*) * step AS vt, array_agg(key ORDER BY key) AS ranks, step AS gap FROM slot GROUP BY is_tenant, id, vt, step)
         SELECT array_agg(id) FILTER (WHERE is_tenant), array_agg(n) FILTER (WHERE is_tenant),
-               array_agg(rank) FILTER (WHERE is_tenant), array_agg(gap) FILTER (WHERE is_tenant),
+               array_agg(ranks[1]) FILTER (WHERE is_tenant), array_agg(gap) FILTER (WHERE is_tenant),
                array_agg(id) FILTER (WHERE NOT is_tenant), array_agg(n) FILTER (WHERE NOT is_tenant),
-               array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(rank) FILTER (WHERE NOT is_tenant),
-               array_agg(gap) FILTER (WHERE NOT is_tenant), max(vt) FILTER (WHERE NOT is_tenant)
-        INTO v_tenants, v_quotas, v_tenant_ranks, v_tenant_gaps, v_ids, v_counts, v_vts, v_ranks, v_gaps, v_served
+               array_agg(vt) FILTER (WHERE NOT is_tenant), array_agg(ranks::text) FILTER (WHERE NOT is_tenant),
+               max(vt) FILTER (WHERE NOT is_tenant)
+        INTO v_tenants, v_quotas, v_tenant_ranks, v_tenant_gaps, v_ids, v_counts, v_vts, v_ranks, v_served
         FROM quota;
         v_flagged := 0;
         IF v_tenants IS NOT NULL THEN
@@ -280,22 +279,22 @@ BEGIN
                 SELECT * FROM (SELECT s.*, row_number() OVER (PARTITION BY tenant_id ORDER BY key, partition_id) AS place FROM inner_slot s) x
                 WHERE place <= quota),
             picked AS (
-                SELECT tenant_id, partition_id, count(*)::int AS n, vt + count(*) * 1000000 AS vt, rank + gap * (min(place) - 1) AS rank,
-                       gap * (max(place) - min(place)) / greatest(count(*) - 1, 1) AS gap, min(key) AS start
+                SELECT tenant_id, partition_id, count(*)::int AS n, vt + count(*) * 1000000 AS vt,
+                       array_agg(rank + gap * (place - 1) ORDER BY place)::text AS ranks, max(key) AS start
                 FROM chosen GROUP BY tenant_id, partition_id, vt, rank, chosen.gap),
             charged AS (
                 UPDATE {schema}.tenant t SET vt = t.vt + x.n * (1000000 / t.weight), floor = greatest(t.floor, x.start)
                 FROM (SELECT tenant_id, sum(n) AS n, max(start) AS start FROM picked GROUP BY 1) x
                 WHERE t.tenant_id = ANY (ARRAY[x.tenant_id])
                 RETURNING t.vt)
-            SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(rank),
-                   v_gaps || array_agg(gap), (SELECT max(vt) FROM charged)
-            INTO v_ids, v_counts, v_vts, v_ranks, v_gaps, v_tenant_served FROM picked;
+            SELECT v_ids || array_agg(partition_id), v_counts || array_agg(n), v_vts || array_agg(vt), v_ranks || array_agg(ranks),
+                   (SELECT max(vt) FROM charged)
+            INTO v_ids, v_counts, v_vts, v_ranks, v_tenant_served FROM picked;
             v_served := greatest(v_served, v_tenant_served);
         END IF;
         v_taken := 0;
         IF v_ids IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, v_gaps, v_served, p_now);
+            RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, v_ranks, v_served, p_now);
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             q.occupied := q.occupied + v_taken;
             q.slot_seq := q.slot_seq + v_taken;
@@ -351,8 +350,7 @@ BEGIN
                  paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL AS is_paused
           FROM {schema}.partition WHERE partition_id = ANY (p_touched) AND waiting > 0) x;
     IF NOT v_blocked AND v_demand <= v_room AND q.total_limit IS NULL AND NOT {schema}.has_ready_v1(q.queue_id) THEN
-        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(
-            q, v_ids, v_counts, v_vts, v_vts, array_fill(1000000::bigint, ARRAY[cardinality(v_ids)]), NULL, p_now);
+        RETURN QUERY SELECT * FROM {schema}.dispatch_runs_v1(q, v_ids, v_counts, v_vts, NULL, NULL, p_now);
         IF q.throttle_step > q.throttle_ahead / 2 THEN
             RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_ids, p_now);
         END IF;
