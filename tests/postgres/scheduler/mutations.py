@@ -1,0 +1,48 @@
+"""Faults of a scheduler that nobody notices by eye, each put into one function of the SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+MUTATIONS: dict[str, tuple[str, str, str]] = {
+    "a partition's turn costs nothing": ("dispatch_runs_v1", "vt = x.vt,", "vt = p.vt,"),
+    "a tenant's turn costs nothing": ("dispatch_fairly_v1", "SET vt = t.vt + x.n * (1000000 / t.weight), floor", "SET floor"),
+    "weights are ignored": ("dispatch_fairly_v1", "1000000 / weight AS step", "1000000 AS step"),
+    "a newcomer has credit for its sleep": ("virtual_time_v1", "RETURN coalesce(", "RETURN 0 * coalesce("),
+    "a newcomer starts behind all who were served": ("virtual_time_v1", "RETURN coalesce(", "RETURN 3000000 + coalesce("),
+    "a partition gets one slot too many": ("dispatch_fairly_v1", "q.concurrency_limit - occupied", "q.concurrency_limit + 1 - occupied"),
+    "a partition gets one slot too few": (
+        "grant_slots_v1",
+        "WHEN occupied >= q.concurrency_limit",
+        "WHEN occupied + 1 >= q.concurrency_limit",
+    ),
+    "a queue gets one slot too many": ("window_room_v1", "q.total_limit - q.occupied", "q.total_limit + 1 - q.occupied"),
+    "the window is one too wide": ("window_room_v1", "least(q.dispatch_window -", "least(1 + q.dispatch_window -"),
+    "slots are handed over although others compete": ("grant_slots_v1", 'NOT "runlane".has_ready_v1(q.queue_id)', "true"),
+    "a lone attempt hands its slot over although others compete": ("hand_over_v1", "state = 'r'", "state = 'x'"),
+    "slots are handed over although a total limit binds": ("grant_slots_v1", "q.total_limit IS NULL", "true"),
+    "priority is ignored": ("enqueue_runs_v1", "m.due_at - make_interval(secs => m.priority), m.run_id", "m.due_at, m.run_id"),
+    "a paused key competes": ("grant_slots_v1", "WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN", "WHEN false THEN"),
+    "at equal times the batch decides at random": (
+        "dispatch_fairly_v1",
+        "ORDER BY vt, is_tenant, id LIMIT",
+        "ORDER BY vt, is_tenant DESC LIMIT",
+    ),
+}
+
+
+@contextmanager
+def mutated(connection: psycopg.Connection, function: str, found: str, instead: str) -> Iterator[None]:
+    row = connection.execute(
+        "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'runlane'::regnamespace AND proname = %s", (function,)
+    ).fetchone()
+    assert row is not None
+    assert found in row[0], f"{function} reads differently now: mutate what stands for {found!r}"
+    connection.execute(row[0].replace(found, instead).encode())
+    try:
+        yield
+    finally:
+        connection.execute(row[0].encode())
