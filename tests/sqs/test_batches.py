@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import monotonic
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,13 @@ def test_batches_keep_everything_in_order_and_within_bounds(sizes: list[int]) ->
 )
 def test_a_delay_is_floored_and_kept_within_fifteen_minutes(delay: float, seconds: int) -> None:
     assert delay_seconds(timedelta(seconds=delay)) == seconds
+
+
+def test_the_time_that_sending_takes_is_taken_off_a_delay() -> None:
+    made = entry(0, "production", wakeup(delay=timedelta(seconds=9)), "{}")
+    assert made.due_at is not None
+    assert [made.request_at(made.due_at - left)["DelaySeconds"] for left in (9, 7.5, 0.5, -3)] == [9, 7, 0, 0]
+    assert entry(0, "production", wakeup(), "{}").request_at(monotonic())["DelaySeconds"] == 0
 
 
 def test_group_ids_are_those_of_the_published_vectors() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -20,11 +21,18 @@ MAX_DELAY_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message, its size in bytes, and its wakeup's place in the input."""
+    """One message, its size in bytes, and its wakeup's place in the input; `due_at` on the monotonic clock, if it is to be delayed."""
 
     position: int
     size: int
     request: dict[str, Any]
+    due_at: float | None = None
+
+    def request_at(self, now: float) -> dict[str, Any]:
+        """The request as it is sent now: what thousands of wakeups before it have taken is not added to its delay."""
+        if self.due_at is None:
+            return self.request
+        return {**self.request, "DelaySeconds": delay_seconds(timedelta(seconds=self.due_at - now))}
 
     @property
     def group(self) -> str:
@@ -36,7 +44,7 @@ def entry(position: int, environment: str, wakeup: Wakeup, body: str) -> Entry:
     request: dict[str, Any] = {"Id": str(position), "MessageBody": body, "DelaySeconds": delay_seconds(wakeup.delay)}
     if (group := fair_group_id(environment, wakeup)) is not None:
         request["MessageGroupId"] = group
-    return Entry(position, len(body), request)
+    return Entry(position, len(body), request, monotonic() + wakeup.delay.total_seconds() if wakeup.delay else None)
 
 
 def fifo_entry(position: int, environment: str, wakeup: Wakeup, body: str, fifo: Fifo) -> Entry:

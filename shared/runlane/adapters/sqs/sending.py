@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from runlane.adapters.sqs.batches import Entry, batches
@@ -41,7 +42,8 @@ def send_batch(url: str, batch: tuple[Entry, ...], client: SqsClient, outage: Ou
     if outage.cause is not None:
         return all_failed(batch, not_sent(outage.cause))
     try:
-        answer = client.send_message_batch(QueueUrl=url, Entries=[entry.request for entry in batch])
+        now = monotonic()
+        answer = client.send_message_batch(QueueUrl=url, Entries=[entry.request_at(now) for entry in batch])
     except Exception as error:  # A failed call is an outcome of its wakeups, whatever the client raised.
         fault = classify(error, "publish")
         outage.note(fault)
