@@ -14,7 +14,7 @@ from runlane.domain.errors import ConfigurationError, ContractError, Unavailable
 from runlane.domain.outcome import Returned
 from runlane.domain.task import task
 from runlane.ports.source import Message
-from runlane.ports.stores import ClaimBatch, ClaimedRun
+from runlane.ports.stores import ClaimBatch, ClaimedRun, Refusal
 from runlane.ports.transport import DeliveryMessage
 from runlane.services.attempt import Attempt
 from runlane.services.batch import Batch
@@ -180,6 +180,37 @@ def test_it_receives_no_more_than_there_is_room_for(consumed: Consumed) -> None:
     until(lambda: consumed.source.limits[-1] == 1)
     assert max(consumed.source.limits) == 3
     running.stop()
+    assert running.wait(5)
+
+
+class Still:
+    """A clock that is moved by hand."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_wakeups_that_are_held_until_they_are_due_take_no_place_of_what_can_start() -> None:
+    clock = Still()
+    consumed = Consumed(clock=clock)
+    early = [run_id() for _ in range(2)]
+    consumed.deliveries.claims.append(ClaimBatch(refusals=tuple(Refusal(one, "not_due", timedelta(seconds=1)) for one in early)))
+    consumed.source.lots.append([message(one) for one in early])
+    running = consumed.runlane.worker("sqs", concurrency=2, grace="1s")
+    until(lambda: running._worker.early.value == 2)
+    polled = len(consumed.source.limits)
+    until(lambda: len(consumed.source.limits) > polled)
+    assert consumed.source.limits[-1] == 2
+    assert consumed.source.deleted == []
+    clock.now += 2
+    running.stop("100ms")
+    until(lambda: running._worker.early.value == 0)
+    clock.now += 60
     assert running.wait(5)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from runlane.domain.errors import ConfigurationError, RunlaneError, UnavailableError
+from runlane.domain.task import task
 from runlane.ports.stores import ClaimBatch, Look, PhaseResult, Wakeup
 from runlane.services.resident.poller import LONGEST_PAUSE, SHORTEST_PAUSE, Poller
+from runlane.services.resident.polling import Polling
 from runlane.services.resident.vitals import Vitals
 from runlane.services.stop import Stop
 from tests.services.fakes import claimed, run_id
 from tests.services.tasks import Bench
 from tests.services.test_delivery import quick
+from tests.waiting import until
 
 GONE = UnavailableError("storage_unavailable", "gone")
 MISSING = ConfigurationError(["run `runlane migrate`"], code="schema_missing")
@@ -91,6 +95,41 @@ def test_due_timers_are_fired_and_the_next_look_is_when_the_next_is_due(polled: 
     assert polled.bench.storage.maintenance.calls == ["due_timers"]
     polled.time.now = polled.poller.next_at
     assert polled.pause() == 0.015
+
+
+def test_where_there_is_no_room_due_timers_are_fired_all_the_same_once_a_second(polled: Polled) -> None:
+    due, maintenance = Wakeup(run_id(), "elsewhere"), polled.bench.storage.maintenance
+    polled.bench.deliveries.looks += [Look(is_dispatched=True, due_in=timedelta(milliseconds=-1)), GONE, NOTHING]
+    maintenance.answers["due_timers"] = [PhaseResult(1, more=False, wakeups=(due,))]
+    assert polled.poller.tend(polled.time.now) == (due,)
+    assert polled.poller.tend(polled.time.now + 0.9) == ()
+    assert len(polled.bench.deliveries.looks) == 2, "it has not looked again"
+    for seconds in (LONGEST_PAUSE, 2 * LONGEST_PAUSE):
+        assert polled.poller.tend(polled.time.now + seconds) == (), "trouble with storage is left to those that claim"
+    assert maintenance.calls == ["due_timers"]
+    assert polled.bench.deliveries.calls == ["oldest"], "nothing was claimed"
+
+
+def test_a_worker_whose_places_are_all_taken_tends_to_what_is_due() -> None:
+    gate = threading.Event()
+
+    @task("gated")
+    def gated(payload: int) -> None:
+        gate.wait(9)
+
+    bench = Bench([gated], lease_duration="300ms", worker_concurrency=1)
+    bench.deliveries.oldest.append(ClaimBatch((claimed("gated", "1"),)))
+    bench.deliveries.looks += [Look(is_dispatched=True), *[Look(is_dispatched=False, due_in=timedelta(0))] * 99]
+    worker = bench.runlane._worker
+    stop = Stop(worker.clock)
+    running = threading.Thread(target=Polling(worker, Poller(worker, bench.storage, stop, Vitals(worker.clock)), stop, None).run)
+    running.start()
+    until(lambda: "due_timers" in bench.storage.maintenance.calls)
+    assert not bench.deliveries.outcomes
+    gate.set()
+    stop.ask(9)
+    running.join(9)
+    assert not running.is_alive()
 
 
 def test_a_poller_outlives_trouble_with_storage_and_waits_longer_each_time(polled: Polled) -> None:

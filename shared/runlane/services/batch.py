@@ -60,7 +60,7 @@ class Batch:
         self._groups = groups or MessageGroups()
         self._open: dict[RunId, Attempt] = {}
         self._finished = FinishedAttempts()
-        self._early = EarlyWakeups()
+        self._early = EarlyWakeups(worker.early)
         self._intake = intake or NoIntake()
         self._delivered = delivered
         self._watch = Watch(worker, budget, self._open, self._finished, self._early, self._intake)
@@ -77,6 +77,7 @@ class Batch:
                 self._run()
         except BaseException:  # Whoever waited is interrupted, the attempts are not.
             self._leave_all()
+            self._early.let_go()
             raise
 
     def _run(self) -> None:
@@ -169,8 +170,12 @@ class Batch:
             self._tell_delivered([run_id for run_id in run_ids if run_id not in self._open and not self._early.holds(run_id)])
 
     def _take_in(self) -> None:
-        now = self._worker.clock.monotonic()
-        if self._intake.is_open and self._intake.next_at <= now and (room := self._worker.room) > 0 and self._may_go_on(now):
+        now, room = self._worker.clock.monotonic(), self._worker.room
+        if not self._intake.is_open:
+            return
+        if room <= 0:
+            self._unpublished += self._intake.tend(now)
+        elif self._intake.next_at <= now and self._may_go_on(now):
             self._accept(self._intake.take(room), now)
 
     def _fail(self, run_ids: Iterable[RunId]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from runlane.ports.stores import ClaimBatch
+from runlane.ports.stores import ClaimBatch, Wakeup
 
 
 class Intake(Protocol):
@@ -29,6 +29,10 @@ class Intake(Protocol):
         """Nothing was left to claim a moment ago."""
         ...
 
+    def tend(self, now: float) -> tuple[Wakeup, ...]:
+        """There is no room. What is due must get into the order all the same; answers what others are to be told of. Called often."""
+        ...
+
 
 class NoIntake:
     """A delivery of wakeups: it ends when they and what follows from them have ended."""
@@ -41,3 +45,6 @@ class NoIntake:
 
     def rest(self, now: float) -> None:
         return None
+
+    def tend(self, now: float) -> tuple[Wakeup, ...]:
+        return ()

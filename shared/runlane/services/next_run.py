@@ -8,7 +8,7 @@ from math import inf
 
 from runlane.domain.errors import UnavailableError
 from runlane.domain.ids import RunId
-from runlane.ports.stores import ClaimBatch
+from runlane.ports.stores import ClaimBatch, Wakeup
 from runlane.services.batch import Batch
 from runlane.services.budget import TimeBudget
 from runlane.services.worker import Worker
@@ -33,6 +33,9 @@ class OneRun:
 
     def rest(self, now: float) -> None:
         return None
+
+    def tend(self, now: float) -> tuple[Wakeup, ...]:
+        return ()
 
 
 def execute_next(worker: Worker, queues: Collection[str]) -> RunId | None:

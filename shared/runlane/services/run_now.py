@@ -10,7 +10,7 @@ from runlane.domain.errors import ContractError, InvariantError
 from runlane.domain.outcome import Failure
 from runlane.domain.run import RunRecord, Source, TriggerOutcome
 from runlane.ports.operations import OperationStore, StartedRun
-from runlane.ports.stores import ClaimBatch, NewRun, RecordedRun, RunStore, TriggerBatch
+from runlane.ports.stores import ClaimBatch, NewRun, RecordedRun, RunStore, TriggerBatch, Wakeup
 from runlane.services.batch import Batch
 from runlane.services.budget import TimeBudget
 from runlane.services.heartbeat import Heartbeat
@@ -59,6 +59,9 @@ class NewLease:
 
     def rest(self, now: float) -> None:
         return None
+
+    def tend(self, now: float) -> tuple[Wakeup, ...]:
+        return ()
 
     @property
     def started(self) -> StartedRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from runlane.ports.clock import Clock
 from runlane.ports.stores import DeliveryStore
 from runlane.ports.telemetry import Telemetry
 from runlane.services.attempt import Pipeline
+from runlane.services.early import HeldCount
 from runlane.services.heartbeat import Heartbeat
 from runlane.services.payload import AnyTask
 from runlane.services.pool import AttemptPool
@@ -56,6 +57,7 @@ class Worker:
     clock: Clock
     telemetry: Telemetry
     exit_process: ExitProcess | None = None
+    early: HeldCount = field(default_factory=HeldCount)
 
     @property
     def room(self) -> int:

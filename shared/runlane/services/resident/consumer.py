@@ -16,6 +16,8 @@ from runlane.services.stop import Stop
 from runlane.services.worker import Worker
 
 LARGEST_LOT = 10
+HELD_LOTS = 10
+"""How many wakeups may be held until they are due, in lots of the worker's concurrency: each lot has a thread."""
 FULL_PAUSE = 0.02
 """Seconds before looking again for room, while attempts take all of it."""
 HIDDEN_LEASES = 2
@@ -64,7 +66,7 @@ class Consumer:
             self._source.close()
 
     def _receive(self) -> None:
-        room = min(self._worker.room, self._worker.settings.concurrency - self._courier.count, self._share)
+        room = self._room()
         pause, self._pause = self._pause, 0.0
         if room <= 0 or pause:
             self._stop.wait(pause or FULL_PAUSE)
@@ -79,6 +81,13 @@ class Consumer:
         self._vitals.note_transport()
         if messages:
             self._begin(messages)
+
+    def _room(self) -> int:
+        """What may be received. Wakeups that are held until they are due take no place of those that can start."""
+        concurrency, held = self._worker.settings.concurrency, self._worker.early.value
+        if held >= HELD_LOTS * concurrency:
+            return 0
+        return min(self._worker.room, concurrency + held - self._courier.count, self._share)
 
     def _begin(self, messages: Sequence[Message]) -> None:
         if self._stop.is_asked:

@@ -36,6 +36,7 @@ class Poller:
         self._is_dry = False
         self._is_rung = True
         self._next_at = -inf
+        self._tends_at = -inf
         self._pause = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
         self._trouble = Backoff()
 
@@ -55,6 +56,17 @@ class Poller:
         self._pause.reset()
         self._is_dry = False
         self._next_at = now + (0.0 if self._until_dry else self._pause.next())
+
+    def tend(self, now: float) -> tuple[Wakeup, ...]:
+        """Where a backlog leaves no moment to look, timers that are due would stay behind it, whoever's they are."""
+        if now < self._tends_at:
+            return ()
+        self._tends_at = now + LONGEST_PAUSE
+        try:
+            return self._dispatched(self._worker.store.look(self._queues))
+        except RunlaneError as error:
+            self._worker.telemetry.emit("poll.failed", error=error.code)
+            return ()
 
     def take(self, room: int) -> ClaimBatch:
         now = self._worker.clock.monotonic()
