@@ -184,8 +184,9 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: no timer.
-    `starts_in`: the same to the next look at these queues that their throttles make worth while; None: no throttled run waits."""
+    """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: there is none
+    within five minutes. `starts_in`: the same to the next look at these queues that their throttles make worth while; None: no throttled
+    run waits."""
 
     is_dispatched: bool
     recorded: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from runlane.domain.queue import Queue
 from runlane.domain.retry import Fixed, Retry
 from runlane.domain.task import task
 from runlane.runtime import Runlane
-from runlane.services.context import Context
+from runlane.services.context import Context, Release
 
 main = Queue("main", default=True)
 single = Queue("single", concurrency_limit=1)
@@ -92,5 +92,10 @@ def attentive(number: int, ctx: Context) -> None:
     note("end", number, ctx.attempt)
 
 
+@task("dozing")
+def dozing(milliseconds: int, ctx: Context) -> Release | None:
+    return ctx.release(f"{milliseconds}ms") if ctx.attempt == 1 else None
+
+
 def runlane() -> Runlane:
-    return environment_runlane(queues=[main, single, ordered], tasks=[noop, noted, held, poison, deaf, entry, attentive])
+    return environment_runlane(queues=[main, single, ordered], tasks=[noop, noted, held, poison, deaf, entry, attentive, dozing])

@@ -181,7 +181,8 @@ CREATE TABLE {schema}.waiting (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX waiting_run ON {schema}.waiting (run_id);
 
--- Due in the future. hinted_at: a delayed wakeup has been sent ahead.
+-- Due in the future. hinted_at: a delayed wakeup has been sent ahead. Each row is in one of two orders of due times, so that whoever sends
+-- hints does not walk over what has its own.
 CREATE TABLE {schema}.timer (
     run_id       uuid PRIMARY KEY,
     queue_id     int NOT NULL,
@@ -193,7 +194,18 @@ CREATE TABLE {schema}.timer (
     seq          int NOT NULL,
     hinted_at    timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX timer_due ON {schema}.timer (due_at);
+CREATE INDEX timer_hinted ON {schema}.timer (due_at) WHERE hinted_at IS NOT NULL;
+CREATE INDEX timer_unhinted ON {schema}.timer (due_at) WHERE hinted_at IS NULL;
+
+-- At most one row. due_at: what was due before it has been seen to, but for what was committed late, which each tick looks back for. Scans
+-- begin there: entries of timers that have gone stay at the front of an index for as long as any snapshot is held. hinted_to: where the
+-- look-ahead goes on. cut_at: since when one bounded step after the other is cut off by its bound; NULL: the last one saw all.
+CREATE TABLE {schema}.timer_floor (
+    is_only   boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    due_at    timestamptz NOT NULL,
+    hinted_to timestamptz NOT NULL,
+    cut_at    timestamptz
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_cost_delay = 0);
 
 -- The reservation and the outbox row in one. dispatch_seq is the fair order in which they were made. start_at: no start before it, set
 -- on throttled queues.

@@ -76,15 +76,78 @@ BEGIN
     END LOOP;
 END $$;
 
--- Due timers become ready; those due within the look-ahead get their hint, once.
+-- Mark timers that have no hint and answer one for each: of one queue (NULL: of any), due after p_from and until p_until.
+CREATE FUNCTION {schema}.hint_timers_v1(p_queue_id int, p_from timestamptz, p_until timestamptz, p_limit int, p_now timestamptz)
+RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    WITH mine AS MATERIALIZED (
+        SELECT run_id FROM {schema}.timer
+        WHERE hinted_at IS NULL AND due_at >= p_from AND due_at <= p_until AND due_at > p_now AND (p_queue_id IS NULL OR queue_id = p_queue_id)
+        ORDER BY due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    hinted AS (
+        UPDATE {schema}.timer t SET hinted_at = p_now FROM mine WHERE t.run_id = ANY (ARRAY[mine.run_id])
+        RETURNING t.run_id, t.queue_id, t.due_at)
+    SELECT 'hint', 0, h.run_id, NULL::text, n.name, r.tenant, r.concurrency_key, h.due_at, h.due_at - p_now, NULL::json
+    FROM hinted h
+    CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = h.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = h.queue_id OFFSET 0) n;
+END $$;
+
+-- Where a scan for due timers may begin, if nobody looks back.
+CREATE FUNCTION {schema}.timer_floor_v1(p_now timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT least(due_at, p_now) FROM {schema}.timer_floor) - interval '10 seconds', '-infinity')
+$$;
+
+-- Write how far a step came: p_due_at and p_hinted_to where it was cut off, else NULL. f: what stood there before. Seldom, as it is one row
+-- for all, and without waiting for it.
+CREATE FUNCTION {schema}.raise_timer_floor_v1(f {schema}.timer_floor, p_due_at timestamptz, p_hinted_to timestamptz, p_now timestamptz)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE v_cut_at timestamptz;
+BEGIN
+    IF p_due_at IS NOT NULL OR p_hinted_to IS NOT NULL THEN
+        v_cut_at := CASE WHEN f.cut_at > p_now - interval '1 minute' THEN f.cut_at ELSE p_now END;
+    ELSIF f.cut_at IS NULL AND f.due_at BETWEEN p_now - interval '5 seconds' AND p_now THEN
+        RETURN;
+    END IF;
+    IF f.is_only IS NULL THEN
+        INSERT INTO {schema}.timer_floor (due_at, hinted_to, cut_at)
+        VALUES (coalesce(p_due_at, p_now), coalesce(p_hinted_to, p_now), v_cut_at) ON CONFLICT DO NOTHING;
+    ELSE
+        UPDATE {schema}.timer_floor
+        SET due_at = coalesce(p_due_at, p_now), hinted_to = coalesce(p_hinted_to, p_now), cut_at = v_cut_at
+        WHERE is_only = (SELECT x.is_only FROM {schema}.timer_floor x FOR UPDATE SKIP LOCKED);
+    END IF;
+END $$;
+
+-- Due timers become ready; those due within the look-ahead get their hint, once. With a look-ahead (the tick) the first step of a pass looks
+-- back for timers of any age, those that follow it go on where it was cut off; without one (pollers) all begin at the floor.
 CREATE FUNCTION {schema}.due_timers_v1(p_look_ahead interval, p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_lot record; q {schema}.queue; v_runs {schema}.motion[];
+DECLARE
+    v_now timestamptz := clock_timestamp(); v_is_tick boolean := p_look_ahead > interval '0';
+    f {schema}.timer_floor; v_goes_on boolean; v_from timestamptz; v_lot record; q {schema}.queue; v_runs {schema}.motion[];
+    v_seen int := 0; v_last timestamptz; v_hints {schema}.effect[]; v_hinted_to timestamptz;
 BEGIN
+    SELECT * INTO f FROM {schema}.timer_floor;
+    v_goes_on := v_is_tick AND coalesce(f.cut_at > v_now - interval '1 minute', false);
+    v_from := CASE WHEN v_goes_on THEN f.due_at WHEN v_is_tick THEN '-infinity' ELSE {schema}.timer_floor_v1(v_now) END;
     FOR v_lot IN
-        SELECT x.queue_id, array_agg(x.run_id) AS ids
-        FROM (SELECT queue_id, run_id FROM {schema}.timer WHERE due_at <= v_now ORDER BY due_at LIMIT p_limit) x GROUP BY 1 ORDER BY 1
+        SELECT x.queue_id, array_agg(x.run_id) AS ids, max(x.due_at) AS last
+        FROM (SELECT * FROM (
+                  (SELECT queue_id, run_id, due_at FROM {schema}.timer
+                   WHERE hinted_at IS NOT NULL AND due_at >= v_from AND due_at <= v_now ORDER BY due_at LIMIT p_limit)
+                  UNION ALL
+                  (SELECT queue_id, run_id, due_at FROM {schema}.timer
+                   WHERE hinted_at IS NULL AND due_at >= v_from AND due_at <= v_now ORDER BY due_at LIMIT p_limit)) y
+              ORDER BY due_at LIMIT p_limit) x
+        GROUP BY 1 ORDER BY 1
     LOOP
+        v_seen := v_seen + cardinality(v_lot.ids);
+        v_last := greatest(v_last, v_lot.last);
         q := {schema}.enter_queue_v1(v_lot.queue_id);
         v_runs := {schema}.take_due_v1(v_lot.queue_id, v_lot.ids, v_now);
         IF v_runs IS NOT NULL THEN
@@ -93,17 +156,13 @@ BEGIN
             RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, {schema}.resolve_partitions_v1(v_lot.queue_id, v_runs), v_now);
         END IF;
     END LOOP;
-    RETURN QUERY
-    WITH mine AS MATERIALIZED (
-        SELECT run_id FROM {schema}.timer WHERE due_at > v_now AND due_at <= v_now + p_look_ahead AND hinted_at IS NULL
-        ORDER BY due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
-    hinted AS (
-        UPDATE {schema}.timer t SET hinted_at = v_now FROM mine WHERE t.run_id = ANY (ARRAY[mine.run_id])
-        RETURNING t.run_id, t.queue_id, t.due_at)
-    SELECT 'hint', 0, h.run_id, NULL::text, n.name, r.tenant, r.concurrency_key, h.due_at, h.due_at - v_now, NULL::json
-    FROM hinted h
-    CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = h.run_id OFFSET 0) r
-    CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = h.queue_id OFFSET 0) n;
+    IF v_is_tick THEN
+        SELECT array_agg(e), max(e.due_at) INTO v_hints, v_hinted_to
+        FROM {schema}.hint_timers_v1(NULL, CASE WHEN v_goes_on THEN f.hinted_to ELSE v_now END, v_now + p_look_ahead, p_limit, v_now) e;
+        RETURN QUERY SELECT * FROM unnest(v_hints);
+    END IF;
+    PERFORM {schema}.raise_timer_floor_v1(f, CASE WHEN v_seen >= p_limit THEN v_last END,
+                                          CASE WHEN cardinality(v_hints) >= p_limit THEN v_hinted_to END, v_now);
 END $$;
 
 CREATE FUNCTION {schema}.fold_recorded_v1(p_limit int) RETURNS SETOF {schema}.effect
@@ -158,22 +217,24 @@ BEGIN
     ORDER BY t.dispatch_seq;
 END $$;
 
--- Write what became of wakeups. A hint that failed loses its mark, so that the tick sends it again.
+-- Write what became of wakeups. A hint that failed loses its mark, so that the tick sends it again. Timers and partitions first, as in the lock order; those
+-- that somebody is moving are passed over, for they get a hint of their own, or need none.
 CREATE FUNCTION {schema}.mark_published_v1(p_ids uuid[], p_statuses text[], p_failed_hints uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF cardinality(p_failed_hints) > 0 THEN
+        WITH mine AS MATERIALIZED (SELECT run_id FROM {schema}.timer WHERE run_id = ANY (p_failed_hints) ORDER BY run_id FOR UPDATE SKIP LOCKED)
+        UPDATE {schema}.timer t SET hinted_at = NULL FROM mine WHERE t.run_id = ANY (ARRAY[mine.run_id]);
+        UPDATE {schema}.partition SET hinted_at = NULL WHERE partition_id = ANY (ARRAY(
+            SELECT p.partition_id FROM {schema}.partition p WHERE p.state = 't' AND p.partition_id = ANY (ARRAY(
+                SELECT w.partition_id FROM {schema}.waiting w WHERE w.run_id = ANY (p_failed_hints))) FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
     IF cardinality(p_ids) > 0 THEN
         WITH mine AS MATERIALIZED (
             SELECT d.run_id, i.status
             FROM (SELECT * FROM unnest(p_ids, p_statuses) i(id, status) ORDER BY 1) i CROSS JOIN LATERAL (
                 SELECT x.run_id FROM {schema}.dispatch x WHERE x.run_id = i.id AND x.publish_status = 'claimed' FOR UPDATE SKIP LOCKED) d)
         UPDATE {schema}.dispatch d SET publish_status = mine.status FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]);
-    END IF;
-    IF cardinality(p_failed_hints) > 0 THEN
-        UPDATE {schema}.timer SET hinted_at = NULL WHERE run_id = ANY (p_failed_hints);
-        UPDATE {schema}.partition SET hinted_at = NULL WHERE partition_id = ANY (ARRAY(
-            SELECT p.partition_id FROM {schema}.partition p WHERE p.state = 't' AND p.partition_id = ANY (ARRAY(
-                SELECT w.partition_id FROM {schema}.waiting w WHERE w.run_id = ANY (p_failed_hints))) FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
 END $$;
 

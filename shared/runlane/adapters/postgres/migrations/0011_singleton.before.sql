@@ -279,11 +279,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- Send on their way what callers' transactions recorded on a queue. 'again': runs of this or another queue had to be stopped first, so
+-- Send on their way what callers' transactions recorded on a queue, and the hints of what is due before a tick would send them. 'again': runs of this or another queue had to be stopped first, so
 -- what else was recorded needs another call.
 CREATE FUNCTION {schema}.dispatch_recorded_v1(p_queue text, p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_effects {schema}.effect[];
+DECLARE v_effects {schema}.effect[]; v_queue_id int; v_now timestamptz := clock_timestamp();
 BEGIN
     PERFORM 1 FROM {schema}.successor WHERE recorded LIMIT 1;
     IF FOUND THEN
@@ -297,6 +297,8 @@ BEGIN
         RETURN QUERY SELECT * FROM unnest(v_effects) e WHERE e.queue <> p_queue OR e.due_in > interval '0';
     END IF;
     RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(p_queue, p_limit);
+    SELECT q.queue_id INTO v_queue_id FROM {schema}.queue q WHERE q.name = p_queue;
+    RETURN QUERY SELECT * FROM {schema}.hint_timers_v1(v_queue_id, v_now, v_now + interval '3 minutes', p_limit, v_now);
 END $$;
 
 -- Who has a key, by the rules of a trigger: of a singleton key the active run; of an idempotency key the active one or, with
