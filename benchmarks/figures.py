@@ -16,6 +16,8 @@ FIGURES = (
     "quiet_tenant",
     "weights",
     "idle_worker",
+    "timers",
+    "scheduled_ahead",
     "isolated_database",
 )
 
