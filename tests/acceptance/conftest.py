@@ -32,7 +32,7 @@ def dev(project: Path) -> Iterator[subprocess.Popen[bytes]]:
     assert session.poll() is None, log.read_text()
     yield session
     session.send_signal(signal.SIGINT)
-    assert session.wait(40) == 0, log.read_text()
+    assert session.wait(60) == 0, log.read_text()
     assert not (project / ".runlane/env").exists()
 
 

@@ -294,7 +294,7 @@ def test_a_watched_run_is_told_change_by_change_until_it_ends(project: Path, run
         assert json.loads(watched.stdout.readline())["status"] == "scheduled"
         run("runs", "cancel", run_id)
         assert json.loads(watched.stdout.readline())["status"] == "cancelled"
-        assert (watched.stdout.read(), watched.wait(20)) == ("", 0)
+        assert (watched.stdout.read(), watched.wait(60)) == ("", 0)
 
 
 def test_a_watched_queue_is_told_line_by_line_until_interrupted(project: Path, run: Run) -> None:
@@ -306,7 +306,7 @@ def test_a_watched_queue_is_told_line_by_line_until_interrupted(project: Path, r
         run("queues", "resume", "exports")
         assert next(line for line in watched.stdout if "blocked" not in line)
         watched.send_signal(signal.SIGINT)
-        assert watched.wait(20) == 0
+        assert watched.wait(60) == 0
 
 
 def test_a_terminal_that_watched_gets_its_cursor_back(project: Path, run: Run) -> None:
@@ -317,7 +317,7 @@ def test_a_terminal_that_watched_gets_its_cursor_back(project: Path, run: Run) -
         while b"invoice_sync" not in seen:
             seen += os.read(terminal, 4096)
         watched.terminate()
-        assert watched.wait(20) == 0
+        assert watched.wait(60) == 0
     rest = os.read(terminal, 65536)
     os.close(terminal)
     assert b"\x1b[?25l" in seen

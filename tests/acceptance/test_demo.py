@@ -67,7 +67,7 @@ def test_a_broken_promise_fails_the_demo(project: Path) -> None:
 
 def test_a_demo_that_is_ended_takes_its_processes_along(project: Path) -> None:
     demo = subprocess.Popen([sys.executable, "-m", "runlane.cli", "demo"], cwd=project, env=variables(), stdout=subprocess.DEVNULL)
-    until(lambda: len(children(demo.pid)) >= SERVERS_AND_WORKERS, timeout=30)
+    until(lambda: len(children(demo.pid)) >= SERVERS_AND_WORKERS)
     others = children(demo.pid)
     demo.terminate()
     demo.wait()

@@ -123,7 +123,7 @@ def test_a_forked_process_opens_its_own(open_world: OpenWorld, dsn: str) -> None
         trigger()
         sys.exit(any(os.waitpid(child, 0)[1] for child in children))
     """)
-    done = subprocess.run([sys.executable, "-c", program, dsn], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([sys.executable, "-c", program, dsn], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT count(*) FROM runlane.run").fetchone() == (80,)

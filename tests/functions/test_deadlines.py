@@ -31,7 +31,7 @@ class Deaf:
     def handle(self, number: int) -> str:
         self.living += 1
         self.most = max(self.most, self.living)
-        self.gate.wait(8)
+        self.gate.wait(60)
         self.living -= 1
         return "late"
 
@@ -47,7 +47,7 @@ def deaf() -> Iterator[Deaf]:
 def test_it_never_runs_beside_its_retry(open_world: OpenWorld, deaf: Deaf) -> None:
     world = open_world([deaf.task], [limited], continue_inline_for="0s")
     run_id = world.runlane.trigger(deaf.task, 1).run.run_id
-    assert world.deliver(*world.wire.take(), seconds=1.0) == {"batchItemFailures": []}
+    assert world.deliver(*world.wire.take(), seconds=3.0) == {"batchItemFailures": []}
     assert world.get(run_id).status is Status.RUNNING, "its thread lives"
     assert (world.count("lease"), deaf.living) == (1, 1)
     world.deliver(run_id)
@@ -72,7 +72,7 @@ def test_its_neighbours_are_settled_meanwhile(open_world: OpenWorld, deaf: Deaf)
     world = open_world([deaf.task, quick], worker_concurrency=2)
     run_id = world.runlane.trigger(deaf.task, 1).run.run_id
     others = [result.run.run_id for result in world.runlane.trigger_many(quick, range(5))]
-    world.deliver(*world.wire.take(), seconds=1.0)
+    world.deliver(*world.wire.take(), seconds=3.0)
     assert world.statuses(others) == {Status.SUCCEEDED}
     assert world.get(run_id).status is Status.RUNNING
     deaf.gate.set()
@@ -86,7 +86,7 @@ def test_when_strays_hold_every_place_messages_stay_in_the_queue(open_world: Ope
 
     world = open_world([deaf.task, quick], worker_concurrency=1)
     run_id = world.runlane.trigger(deaf.task, 1).run.run_id
-    world.deliver(*world.wire.take(), seconds=1.0)
+    world.deliver(*world.wire.take(), seconds=3.0)
     other = world.runlane.trigger(quick, 1).run.run_id
     assert len(world.deliver(other)["batchItemFailures"]) == 1
     deaf.gate.set()

@@ -31,6 +31,6 @@ PROGRAM = textwrap.dedent("""
 def test_a_forked_process_publishes_with_a_client_and_threads_of_its_own() -> None:
     """As a web server does that loads the application, and triggers something, before it forks its workers."""
     with misbehaving(succeed) as sqs:
-        done = subprocess.run([sys.executable, "-c", PROGRAM, sqs.url], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([sys.executable, "-c", PROGRAM, sqs.url], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert sum(len(request["Entries"]) for request in sqs.requests) == 90

@@ -98,7 +98,7 @@ def test_3_producers_2_workers_20_keys_and_no_tick_leave_no_partition_asleep(ope
     triggered = threading.Event()
 
     def produce(producer: int) -> None:
-        producing.wait(5)
+        producing.wait(60)
         for start in range(0, each, 25):
             world.runlane.trigger_many(keyed, [producer * each + number for number in range(start, start + 25)])
 
@@ -112,7 +112,7 @@ def test_3_producers_2_workers_20_keys_and_no_tick_leave_no_partition_asleep(ope
 
     producers = _started(produce, [0, 1, 2])
     workers = _started(lambda _: work(), [0, 1])
-    producing.wait(5)
+    producing.wait(60)
     _joined(producers)
     triggered.set()
     _joined(workers)
@@ -138,5 +138,5 @@ def _started(move: Callable[[int], None], numbers: list[int]) -> list[threading.
 
 def _joined(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

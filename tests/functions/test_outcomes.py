@@ -79,7 +79,7 @@ def test_threads_run_beside_each_other_and_never_more_than_the_worker_may(open_w
         with lock:
             beside[0] += 1
             most[0] = max(most[0], beside[0])
-        together.wait(5)
+        together.wait(60)
         with lock:
             beside[0] -= 1
 

@@ -146,11 +146,11 @@ def test_a_caller_that_is_interrupted_leaves_the_attempt_to_its_thread(open_worl
     @task("held")
     def held(number: int) -> int:
         started.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return number
 
     def interrupted(self: Watch) -> None:
-        started.wait(10)
+        started.wait(60)
         raise KeyboardInterrupt
 
     world = _open(open_world, held)
@@ -227,7 +227,7 @@ def test_closing_the_runtime_lets_the_lease_of_an_attempt_left_behind_expire(
 
     @task("held", max_attempt_duration="100ms")
     def held(number: int) -> None:
-        go_on.wait(10)
+        go_on.wait(60)
 
     world = _open(open_world, held, deadline_margin="100ms", lease_duration="1s")
     run_id = world.runlane.run_now(held, 1).run.run_id

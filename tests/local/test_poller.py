@@ -125,7 +125,7 @@ def test_no_more_invocations_run_at_once_than_allowed(sqs: LocalSqs, queue: Loca
         with lock:
             running += 1
             highest = max(highest, running)
-        full.wait(10)
+        full.wait(60)
         with lock:
             running -= 1
 
@@ -142,12 +142,12 @@ def test_stopping_waits_for_the_invocation_that_runs_and_starts_no_other(sqs: Lo
 
     def hold(event: dict[str, Any]) -> None:
         started.set()
-        may_end.wait(10)
+        may_end.wait(60)
 
     source = event_source(sqs.client, queue.url, batch_size=1, maximum_concurrency=1)
     poller = EventSourcePoller(sqs.client, [source], Recorder(hold)).start()
     send(sqs, queue, "one", "two")
-    assert started.wait(5)
+    assert started.wait(60)
     assert not poller.stop(timedelta(seconds=0.1))
     may_end.set()
     assert poller.stop()
@@ -178,7 +178,7 @@ def test_groups_of_a_fifo_queue_are_delivered_in_order_and_side_by_side(sqs: Loc
         for record in event["Records"]:
             seen.append((record["attributes"]["MessageGroupId"], record["body"]))
             if seen[-1] == ("a", "0"):
-                held.wait(8)
+                held.wait(60)
 
     def send_to(group: str, *bodies: str) -> None:
         for body in bodies:

@@ -53,7 +53,7 @@ def test_sigterm_ends_a_worker_when_its_invocation_has_ended(sqs: LocalSqs, queu
     sqs.client.send_message(QueueUrl=queue.url, MessageBody="sleep")
     until(lambda: {"start sleep 1", "tick"} <= set(notes.read_text().splitlines()))
     worker.terminate()
-    assert worker.wait(15) == 0
+    assert worker.wait(60) == 0
     assert "end sleep 1" in notes.read_text()
 
 

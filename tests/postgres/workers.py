@@ -40,7 +40,7 @@ def contend(barrier: Any, dsn: str, names: Sequence[str], keys: int, claims: int
     rng = random.Random(seed)
     with closing(PostgresStorage(dsn)) as storage:
         storage.queues.read_policies()
-        barrier.wait(30)
+        barrier.wait(60)
         for name in rng.sample(names, len(names)):
             _contend_for(storage, name, keys, claims, rng)
 
@@ -70,7 +70,7 @@ def trigger_in_turn(barrier: Any, dsn: str, keys: Sequence[str], turns: int, see
     rng = random.Random(seed)
     with closing(PostgresStorage(dsn)) as storage:
         storage.queues.read_policies()
-        barrier.wait(30)
+        barrier.wait(60)
         for turn in range(turns):
             for key in rng.sample(keys, len(keys)):
                 payload = json.dumps({"process": seed, "turn": turn})

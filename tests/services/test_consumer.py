@@ -113,7 +113,7 @@ def worker(consumed: Consumed) -> Iterator[ResidentWorker]:
     running = consumed.runlane.worker("sqs", grace="2s")
     yield running
     running.stop("100ms")
-    assert running.wait(5)
+    assert running.wait(60)
     assert consumed.source.is_closed
 
 
@@ -122,7 +122,7 @@ def test_messages_are_not_hidden_for_longer_than_sqs_permits() -> None:
     worker = consumed.runlane.worker("sqs", grace="2s")
     until(lambda: consumed.source.hides_for > 0)
     worker.stop("100ms")
-    assert worker.wait(5)
+    assert worker.wait(60)
     assert consumed.source.hides_for == 6 * 3600
 
 
@@ -180,7 +180,7 @@ def test_it_receives_no_more_than_there_is_room_for(consumed: Consumed) -> None:
     until(lambda: consumed.source.limits[-1] == 1)
     assert max(consumed.source.limits) == 3
     running.stop()
-    assert running.wait(5)
+    assert running.wait(60)
 
 
 class Still:
@@ -218,10 +218,10 @@ def test_a_stop_releases_what_listens_and_acknowledges_it(consumed: Consumed) ->
     running = consumed.runlane.worker("sqs", grace="400ms")
     run = claimed("gated", "1")
     consumed.give(run)
-    assert started.wait(5)
+    assert started.wait(60)
     assert running.state.under_way == 1
     running.stop()
-    assert running.wait(5)
+    assert running.wait(60)
     settled = consumed.deliveries.outcomes[run.run_id]
     assert (settled.kind, settled.reason, settled.keeps_failures) == ("released", "worker_stopping", True)
     assert consumed.source.deleted == [f"receipt {run.run_id}"]
@@ -233,7 +233,7 @@ def test_as_the_process_ends_what_has_ended_is_written_what_has_not_started_is_h
 ) -> None:
     running = consumed.runlane.worker("sqs", grace="100ms")
     running.stop()
-    assert running.wait(5)
+    assert running.wait(60)
     base, runs = running._worker, [claimed("quick", str(number), failures=1) for number in range(3)]
     batch = Batch(base, TimeBudget(base.clock, None, 5.0), {})
     ended, going, waiting = attempts = [Attempt(run, quick, batch, base.clock, base.clock.monotonic()) for run in runs]

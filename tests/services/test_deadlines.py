@@ -30,12 +30,12 @@ def open_gate() -> Iterator[None]:
 
 @task("hung")
 def hung(payload: int) -> None:
-    gate.wait(10)
+    gate.wait(60)
 
 
 @task("hung.briefly", max_attempt_duration="50ms")
 def hung_briefly(payload: int) -> None:
-    gate.wait(10)
+    gate.wait(60)
 
 
 @task("checking")
@@ -61,7 +61,7 @@ def fair(payload: int) -> None:
 
 @task("blocking.async", max_attempt_duration="50ms")
 async def blocking_async(payload: int) -> None:
-    gate.wait(10)
+    gate.wait(60)
 
 
 TASKS = [blocking_async, quick_async, quick, hung, hung_briefly, checking, sleeping, long, fair]
@@ -75,7 +75,7 @@ class Ended:
         self.calls += 1
 
 
-def eventually(claim: Callable[[], bool], seconds: float = 3) -> None:
+def eventually(claim: Callable[[], bool], seconds: float = 60) -> None:
     ends_at = time.monotonic() + seconds
     while not claim() and time.monotonic() < ends_at:
         time.sleep(0.005)
@@ -112,7 +112,7 @@ def test_in_lambda_the_process_does_not_wait_for_its_end_when_nothing_else_is_le
     began = time.monotonic()
     delivered(bench, claimed("hung.briefly", "1"), remaining=lambda: 30)
     assert ended.calls == 1
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15
 
 
 def test_a_resident_worker_keeps_the_lease_until_the_thread_ends_then_settles() -> None:

@@ -278,7 +278,7 @@ def test_an_attempt_that_ends_early_is_settled_while_the_others_go_on() -> None:
 
     @task("blocked")
     def blocked(payload: int) -> bool:
-        return release.wait(5)
+        return release.wait(60)
 
     bench = Bench([quick, blocked])
     fast, slow = claimed("quick", "1"), claimed("blocked", "1")

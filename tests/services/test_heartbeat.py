@@ -99,7 +99,7 @@ def patient(payload: int, ctx: Context) -> None:
 
 @task("waiter")
 def waiter(payload: int, ctx: Context) -> bool:
-    ends_at = time.monotonic() + 3
+    ends_at = time.monotonic() + 60
     while not ctx.is_cancellation_requested() and time.monotonic() < ends_at:
         time.sleep(0.005)
     return ctx.is_cancellation_requested()
@@ -141,7 +141,7 @@ def test_the_thread_survives_trouble_and_ends_with_the_last_lease(store: FakeDel
     eventually(lambda: not beats._is_beating)
 
 
-def eventually(claim: Callable[[], bool], seconds: float = 3) -> None:
+def eventually(claim: Callable[[], bool], seconds: float = 60) -> None:
     ends_at = time.monotonic() + seconds
     while not claim() and time.monotonic() < ends_at:
         time.sleep(0.005)

@@ -68,7 +68,7 @@ def test_every_attempt_is_settled_once(concurrency: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     settled = Counter(one.run_id for group in store.settled for one in group)
     assert not failed
     assert settled == dict.fromkeys(store.runs, 1)

@@ -25,7 +25,7 @@ ACCOUNT = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-READY_WITHIN = 20.0
+READY_WITHIN = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def _free_port() -> int:

@@ -53,7 +53,7 @@ class Sqs:
         self._lock = threading.Lock()
 
     def hang(self, request: Request) -> Answer:
-        self.release.wait(20)
+        self.release.wait(60)
         return 0, None
 
     def answer(self, request: Request) -> Answer:

@@ -159,7 +159,7 @@ def test_batches_are_sent_in_parallel() -> None:
     together = threading.Barrier(4)
 
     def meet(request: dict[str, Any]) -> Any:
-        together.wait(5)
+        together.wait(60)
         return succeed(request)
 
     with misbehaving(meet) as sqs:

@@ -43,7 +43,7 @@ class Door:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         for end in ends:
             end.close()
         self._threads.clear()

@@ -59,7 +59,7 @@ def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_
             stage.spawn() if worker == "function" else stage.spawn_resident("sqs", "--grace", "2s")
         return {stage.get(run_id).status for run_id in runs.values()} == {Status.SUCCEEDED}
 
-    stage.ticking_until(all_done, timeout=20)
+    stage.ticking_until(all_done)
     assert sum(one.returncode is not None for one in stage.workers) == 1
     for numbers in groups.values():
         mine = [runs[number] for number in numbers]

@@ -60,7 +60,7 @@ def test_a_consumer_survives_an_outage_of_sqs_and_every_run_is_executed_once(ope
     until(lambda: stage.get(under_way).status is Status.SUCCEEDED)
     time.sleep(max(0.0, ends_at - time.monotonic()))
     door.open()
-    stage.ticking_until(lambda: ends_once(stage, *before, *during, under_way), timeout=20)
+    stage.ticking_until(lambda: ends_once(stage, *before, *during, under_way))
     assert {stage.get(run_id).attempt for run_id in (*during, under_way)} == {1}
     assert worker.stop(10) == 0
     assert stage.value("SELECT count(*) FROM runlane.lease") == 0
@@ -93,8 +93,8 @@ def test_a_restart_of_postgres_under_load_loses_and_doubles_no_run(mode: str, mo
         until(lambda: len(producer.acknowledged) > before + 30)
     finally:
         producer.stopping.set()
-        producer.join(10)
-    stage.ticking_until(lambda: succeeded(stage) >= set(producer.acknowledged), timeout=20)
+        producer.join(60)
+    stage.ticking_until(lambda: succeeded(stage) >= set(producer.acknowledged))
     until(lambda: stage.value("SELECT count(*) FROM runlane.lease") == 0)
     assert {number: count for number, count in starts(stage).items() if count > 1 and number in ended(stage)} == {}
     assert worker.stop(10) == 0

@@ -59,8 +59,8 @@ def test_a_crash_under_load_loses_no_acknowledged_run_and_work_resumes(mortal: L
         until(lambda: len(producer.acknowledged) > before + 50)
     finally:
         producer.stopping.set()
-        producer.join(10)
-    until(lambda: succeeded(stage) >= set(producer.acknowledged), timeout=20)
+        producer.join(60)
+    until(lambda: succeeded(stage) >= set(producer.acknowledged))
     assert worker.returncode is None
 
 

@@ -33,7 +33,7 @@ def test_an_attempt_that_ends_within_the_grace_is_waited_for_and_nothing_else_st
     until(lambda: bool(stage.notes("start")))
     assert worker.stop(0.3) is None
     stage.open_gate(stage.notes("start")[0].number, 1)
-    assert worker.wait(8) == 0
+    assert worker.wait(60) == 0
     assert sorted(stage.get(run_id).status for run_id in (ending, waiting)) == [Status.QUEUED, Status.SUCCEEDED]
     assert (leases(stage), len(stage.notes("start"))) == (0, 1)
     assert '"left": 0' not in stage.log, "a table for people without --json"
@@ -46,8 +46,8 @@ def test_an_attempt_that_outlives_the_grace_is_released_whether_it_listens_or_no
     runs = [stage.runlane.trigger(attentive, 1).run.run_id, stage.runlane.trigger(held, 2).run.run_id]
     until(lambda: len(stage.notes("start")) == 2)
     began = time.monotonic()
-    assert worker.stop(6) == 0
-    assert time.monotonic() - began < 4
+    assert worker.stop(60) == 0
+    assert time.monotonic() - began < 30, "its lease is 60 s"
     assert leases(stage) == 0
     assert {stage.get(run_id).status for run_id in runs} == {Status.RELEASED}
     assert {stage.get(run_id).failures for run_id in runs} == {0}
@@ -71,14 +71,14 @@ def test_a_drained_queue_holds_nothing_that_is_due_and_the_command_ends_by_itsel
     runs += [result.run.run_id for result in stage.runlane.trigger_many(noop, range(5), delay="10ms")]
     later = stage.runlane.trigger(noop, 1, delay="1h").run.run_id
     until(lambda: stage.value("SELECT count(*) FROM runlane.timer WHERE due_at <= clock_timestamp()") == 5)
-    assert stage.spawn_resident("drain").wait(15) == 0
+    assert stage.spawn_resident("drain").wait(60) == 0
     assert {stage.get(run_id).status for run_id in runs} == {Status.SUCCEEDED}
     assert stage.get(later).status is Status.SCHEDULED
 
 
 def test_a_drain_that_reaches_no_database_fails(open_stage: OpenStage) -> None:
     stage = open_stage()
-    assert stage.spawn_resident("drain", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none").wait(15) == 1
+    assert stage.spawn_resident("drain", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none").wait(60) == 1
     assert "error: the database cannot be used now" in stage.log
 
 
@@ -95,7 +95,7 @@ def test_the_health_endpoint_tells_liveness_readiness_and_the_attempts_under_way
     assert worker.stop(0.3) is None
     assert (asked(port, "/live")[0], asked(port, "/ready")[0]) == (200, 503)
     stage.open_gate(1, 1)
-    assert worker.wait(10) == 0
+    assert worker.wait(60) == 0
     assert stage.get(run_id).status is Status.SUCCEEDED
 
 
