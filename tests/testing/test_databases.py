@@ -22,7 +22,7 @@ CHANGES = {
     "a function replaced": "CREATE OR REPLACE FUNCTION runlane.trigger(text, json) RETURNS void LANGUAGE sql AS 'SELECT'",
     "a column added": "ALTER TABLE runlane.run ADD COLUMN mine int",
     "a column dropped": "ALTER TABLE runlane.run DROP COLUMN meta CASCADE",
-    "an index dropped": "DROP INDEX runlane.timer_due",
+    "an index dropped": "DROP INDEX runlane.timer_hinted",
     "a constraint added": "ALTER TABLE runlane.timer ADD CHECK (due_at IS NOT NULL)",
     "a right granted": "GRANT USAGE ON SCHEMA runlane TO pg_monitor",
     "a type made": "CREATE TYPE runlane.mood AS ENUM ('ok')",
