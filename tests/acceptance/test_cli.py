@@ -296,7 +296,7 @@ def test_schedules_are_listed_paused_resumed_and_triggered(run: Run) -> None:
     assert listed.endswith("next: runlane schedules next invoices.nightly\n")
     fires = run("schedules", "next", "invoices.nightly", "--count", "3", "--json").document["data"]
     assert [tuple(fire) for fire in fires] == [MANUALS["schedules next"].entries["data"]] * 3
-    assert len(run("schedules", "next", "invoices.nightly").out.splitlines()) == 2 + 5
+    assert run("schedules", "next", "invoices.nightly").out.count(":30:00Z") == 2 * 5
     paused = run("schedules", "pause", "invoices.nightly", "--json").document
     assert paused == {"schedule_id": "invoices.nightly", "cancelled": 0}
     resumed = run("schedules", "resume", "invoices.nightly", "--json").document
