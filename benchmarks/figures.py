@@ -15,6 +15,8 @@ FIGURES = (
     "dispatch",
     "quiet_tenant",
     "weights",
+    "churn",
+    "finished_runs",
     "idle_worker",
     "timers",
     "scheduled_ahead",
