@@ -371,6 +371,16 @@ def test_weights_and_keys_are_set_and_freed(run: Run) -> None:
     assert freed == [{"task": "receipts.send", "key": "receipt/freed", "freed": was_owned} for was_owned in (True, False)]
 
 
+def test_the_doctor_says_what_is_wrong_and_what_mends_it(run: Run) -> None:
+    """On the database of a development session, whose role has no time-outs."""
+    done = run("doctor", "--json")
+    assert tuple(done.document) == MANUALS["doctor"].fields
+    assert all(tuple(finding) == MANUALS["doctor"].entries["findings"] for finding in done.document["findings"])
+    wrong = {finding["check"] for finding in done.document["findings"] if finding["level"] in ("warning", "failure")}
+    assert (done.code, done.document["is_well"], "settings" in wrong) == (1, False, True)
+    assert "remedy: ALTER ROLE" in run("doctor").out
+
+
 def test_tick_and_migrate_have_nothing_left_to_do(run: Run) -> None:
     tick = run("tick", "--json").document
     assert (tick["failed"], "recover_leases" in tick["counts"]) == ([], True)

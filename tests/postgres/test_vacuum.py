@@ -29,7 +29,7 @@ def test_every_table_whose_rows_come_and_go_is_vacuumed_after_few_of_them(lane: 
 
 
 def test_counters_and_queue_rows_are_updated_in_place(lane: Lane, dsn: str) -> None:
-    """Nine of ten at least: a counter begins its next turn now and then, which is part of its key."""
+    """Eight of ten at least: a counter begins its next turn now and then, which is part of its key."""
     lane.queues(Queue("total", total_limit=50))
     busy = PostgresStorage(dsn)
     for _ in range(40):
@@ -42,7 +42,7 @@ def test_counters_and_queue_rows_are_updated_in_place(lane: Lane, dsn: str) -> N
             "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'runlane' AND relname = %s", (table,)
         ).fetchone() or (0, 0)
         assert updated >= 80, table
-        assert in_place >= 0.9 * updated, table
+        assert in_place >= 0.8 * updated, table
 
 
 def test_a_floor_above_what_waits_hides_nothing_and_is_lowered(lane: Lane) -> None:
