@@ -188,7 +188,7 @@ BEGIN
             CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r
             WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
         END IF;
-        UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, 0, -v_count);
         IF v_bounded THEN
             UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
             FROM (SELECT partition_id, count(*)::int AS n FROM unnest(v_settled) GROUP BY 1) x
