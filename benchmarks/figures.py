@@ -23,6 +23,9 @@ FIGURES = (
     "isolated_database",
 )
 
+PAGE_ORDER = (*FIGURES, "hour")
+"""The page has a section more, of what is run by itself."""
+
 
 class Figure(Protocol):
     """What a figure's module offers.
