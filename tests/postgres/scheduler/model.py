@@ -12,6 +12,7 @@ from runlane.domain.queue import Queue
 
 STEP = 1_000_000
 HOUR = timedelta(hours=1)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 NEVER = datetime.max.replace(tzinfo=UTC)
 Address = tuple[str | None, str | None]
 """Tenant and key of a partition."""
@@ -27,6 +28,8 @@ class Run:
     until: datetime = NEVER
     """When its dispatch row or its lease expires."""
     is_stopping: bool = False
+    start: datetime | None = None
+    """Its turn, on a throttled queue."""
 
     @property
     def place(self) -> tuple[datetime, RunId]:
@@ -51,6 +54,10 @@ class Partition(Node):
     address: Address = (None, None)
     tenant: Node | None = None
     waiting: list[Run] = field(default_factory=list)
+    # Of a throttle:
+    clock: datetime = LONG_AGO
+    reserved: int = 0
+    sleeps_until: datetime | None = None
 
 
 @dataclass(eq=False)
@@ -83,6 +90,9 @@ class Scheduler:
         """Those who compete in the queue, or in a tenant; of two with one virtual time the first goes first."""
         tenants = [] if tenant else [one for one in self.tenants.values() if one.is_awake]
         return [*(one for one in self.partitions.values() if one.is_awake and one.tenant is tenant), *tenants]
+
+    def is_contended(self) -> bool:
+        return bool(self.awake())
 
     def start(self, tenant: Node | None = None) -> int:
         """Where a newcomer starts: no credit for having slept, no penalty."""
@@ -118,7 +128,7 @@ class Scheduler:
         """Where nobody competes the slots of partitions go to their own runs in turn, at no charge; else all go through the order."""
         asking = [one for one in touched if one.waiting]
         shares = {one.address: self.available(one) for one in asking}
-        if self.policy.total_limit is None and not self.awake() and all(shares.values()) and sum(shares.values()) <= self.room():
+        if self.policy.total_limit is None and not self.is_contended() and all(shares.values()) and sum(shares.values()) <= self.room():
             turns = zip_longest(*(one.waiting[: shares[one.address]] for one in self.in_order(asking)))
             for run in list(chain.from_iterable(turns)):
                 if run:

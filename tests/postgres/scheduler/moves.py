@@ -29,7 +29,7 @@ class ModelQueue(Scheduler):
         is_paused = any(one.is_paused for one in [*self.tenants.values(), *self.partitions.values()])
         if not eager:
             self.recorded |= {run.run_id: run for run in due}
-        elif due and not self.is_bounded and not is_paused and not self.awake() and len(due) <= self.room():
+        elif due and not self.is_bounded and not self.policy.throttle and not (is_paused or self.awake()) and len(due) <= self.room():
             for run in due:
                 self.reserve(run)
         elif due:
@@ -43,16 +43,16 @@ class ModelQueue(Scheduler):
         came = [run_id for run_id in run_ids if run_id in there]
         if came:
             before = set(self.dispatched)
-            self.ready([*self.fold(), *_take(self.later, due)])
+            self.ready([*self.fold(), *take(self.later, due)])
             mine += [run_id for run_id in self.dispatched if run_id not in before][: len(came)]
-        return self.lease(mine, lease_for)
+        return self.lease(mine, lease_for, is_first=len(mine) == len(run_ids) and not came)
 
     def claim_oldest(self, limit: int, lease_for: timedelta) -> set[RunId]:
         return self.lease(list(self.dispatched)[:limit], lease_for)
 
-    def lease(self, run_ids: list[RunId], lease_for: timedelta) -> set[RunId]:
-        """Claims that open half of the window fill it."""
-        for run in _take(self.dispatched, run_ids):
+    def lease(self, run_ids: list[RunId], lease_for: timedelta, *, is_first: bool = False) -> set[RunId]:
+        """Claims that open half of the window fill it. is_first: nothing else was moved before."""
+        for run in take(self.dispatched, run_ids):
             run.until, self.leased[run.run_id] = self.now + lease_for, run
         window = self.policy.dispatch_window
         if run_ids and self.room() >= min(window // 2, self.policy.total_limit or window):
@@ -62,7 +62,7 @@ class ModelQueue(Scheduler):
     def settle(self, ends: dict[RunId, timedelta | None], *, keeps_place: bool = False) -> None:
         """End attempts; those with a delay go on after it. What was recorded meanwhile is taken along."""
         touched = {one.address for one in self.enter(self.fold())}
-        for run in _take(self.leased, ends):
+        for run in take(self.leased, ends):
             delay = ends[run.run_id]
             touched |= {run.address} if self.is_bounded else set()
             if delay is None or run.is_stopping:
@@ -80,18 +80,18 @@ class ModelQueue(Scheduler):
             self.settle({})
 
     def fire(self) -> None:
-        if due := _take(self.later, [run_id for run_id, run in self.later.items() if run.due <= self.now]):
+        if due := take(self.later, [run_id for run_id, run in self.later.items() if run.due <= self.now]):
             self.ready(due)
 
     def expire(self) -> None:
         """Unclaimed runs go back to their old places."""
-        if expired := _take(self.dispatched, [run_id for run_id, run in self.dispatched.items() if run.until <= self.now]):
+        if expired := self.give_back([run_id for run_id, run in self.dispatched.items() if run.until <= self.now]):
             for run in expired:
                 run.expiries += 1
             self.grant(self.enter(expired))
 
     def cancel(self, run_id: RunId) -> None:
-        if given_back := _take(self.dispatched, [run_id]):
+        if given_back := self.give_back([run_id]):
             self.grant(self.known(given_back))
         elif run_id in self.leased:
             self.leased[run_id].is_stopping = True
@@ -101,7 +101,7 @@ class ModelQueue(Scheduler):
     def reschedule(self, run_id: RunId, due: datetime) -> None:
         """To later, giving back what it holds; or to now, which changes nothing for a run that is due."""
         if due > self.now:
-            given_back = _take(self.dispatched, [run_id])
+            given_back = self.give_back([run_id])
             for run in given_back or self.remove(run_id):
                 run.due, run.expiries, self.later[run_id] = due, 0, run
             if given_back:
@@ -120,7 +120,7 @@ class ModelQueue(Scheduler):
         self.set_paused(tenant, key, True)
         is_all = tenant is None and key is None
         chosen = [run for run in self.dispatched.values() if is_all or (run.address[0] == tenant and key in (None, run.address[1]))]
-        self.enter(_take(self.dispatched, [run.run_id for run in chosen]))
+        self.enter(self.give_back([run.run_id for run in chosen]))
         self.refresh()
 
     def resume(self, tenant: str | None, key: str | None) -> None:
@@ -153,8 +153,11 @@ class ModelQueue(Scheduler):
         else:
             self.dispatch()
 
+    def give_back(self, run_ids: Iterable[RunId]) -> list[Run]:
+        return take(self.dispatched, run_ids)
+
     def fold(self) -> list[Run]:
-        return _take(self.recorded, self.recorded)
+        return take(self.recorded, self.recorded)
 
     def enter(self, runs: Collection[Run]) -> list[Partition]:
         """Put runs in the order of their partitions, which are the answer."""
@@ -185,8 +188,8 @@ class ModelQueue(Scheduler):
                 partition.waiting.remove(run)
                 partition.is_awake = partition.is_awake and bool(partition.waiting)
                 return [run]
-        return _take(self.later, [run_id]) or _take(self.recorded, [run_id])
+        return take(self.later, [run_id]) or take(self.recorded, [run_id])
 
 
-def _take(places: dict[RunId, Run], run_ids: Iterable[RunId]) -> list[Run]:
+def take(places: dict[RunId, Run], run_ids: Iterable[RunId]) -> list[Run]:
     return [places.pop(run_id) for run_id in list(run_ids) if run_id in places]

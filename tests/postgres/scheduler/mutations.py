@@ -22,7 +22,7 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
     "a queue gets one slot too many": ("window_room_v1", "q.total_limit - q.occupied", "q.total_limit + 1 - q.occupied"),
     "the window is one too wide": ("window_room_v1", "least(q.dispatch_window -", "least(1 + q.dispatch_window -"),
     "slots are handed over although others compete": ("grant_slots_v1", 'NOT "runlane".has_ready_v1(q.queue_id)', "true"),
-    "a lone attempt hands its slot over although others compete": ("hand_over_v1", "state = 'r'", "state = 'x'"),
+    "a lone attempt hands its slot to the youngest": ("hand_over_v1", "ORDER BY score, run_id LIMIT", "ORDER BY score DESC LIMIT"),
     "slots are handed over although a total limit binds": ("grant_slots_v1", "q.total_limit IS NULL", "true"),
     "priority is ignored": ("enqueue_runs_v1", "m.due_at - make_interval(secs => m.priority), m.run_id", "m.due_at, m.run_id"),
     "a paused key competes": ("grant_slots_v1", "WHEN paused_at IS NOT NULL OR tenant_paused_at IS NOT NULL THEN", "WHEN false THEN"),
@@ -31,6 +31,8 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
         "ORDER BY vt, is_tenant, id LIMIT",
         "ORDER BY vt, is_tenant DESC LIMIT",
     ),
+    "a throttle is charged for one of many starts": ("take_starts_v1", "(q).throttle_step * x.n", "(q).throttle_step"),
+    "a throttle plans one start too many": ("next_start_v1", "- (q).throttle_burst", "- (q).throttle_burst - (q).throttle_step"),
 }
 
 

@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from runlane.domain.queue import Queue
+from runlane.domain.queue import Queue, Throttle
 from tests.postgres.factories import Lane
 from tests.postgres.scheduler.model import Address
 from tests.postgres.scheduler.twins import MOMENT, QUEUE, NewItem, Twins
+
+Draws = dict[str, tuple[int, Callable[[Random], dict[str, Any]]]]
+"""By operation: its share, and how its arguments are drawn."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,19 @@ class Play:
 
 def draw_play(seed: int, length: int) -> Play:
     rng = Random(seed)
-    names = [name for name, (share, _) in _DRAWS.items() for _ in range(share)]
-    return Play(_policy(rng), [_draw(rng, rng.choice(names)) for _ in range(length)])
+    return Play(_policy(rng), [_draw(rng, _DRAWS, (1, 30, 70)) for _ in range(length)])
+
+
+def draw_throttled_play(seed: int, length: int) -> Play:
+    """The window and `total_limit` bind nowhere: of partitions that come back at one moment, as many as there is room for are taken
+    in no certain order.
+    """
+    rng = Random(seed)
+    throttle = Throttle(rng.choice([1, 2, 5]), rng.choice(["1s", "3s", "20s"]), burst=rng.choice([0, 1, 3]))
+    policy = Queue(QUEUE, concurrency_limit=rng.choice([None, 1, 2, 4]), dispatch_timeout="40s", throttle=throttle)
+    draws = {name: draw for name, draw in _DRAWS.items() if name not in ("settle_and_claim", "set_policy")}
+    draws["claim_oldest"] = (3, lambda _: {"limit": 1000})
+    return Play(policy, [_draw(rng, draws, (0.3, 0.3, 1, 4, 45)) for _ in range(length)])
 
 
 def shorten(play: Play, fails: Callable[[Play], bool]) -> Play:
@@ -66,9 +80,10 @@ def shorten(play: Play, fails: Callable[[Play], bool]) -> Play:
     return play
 
 
-def _draw(rng: Random, name: str) -> Operation:
-    wait = rng.choice([0, 0, 0, 0, 0, 0, 0, 1, 30, 70])
-    return Operation(name, _DRAWS[name][1](rng), timedelta(seconds=wait) or MOMENT)
+def _draw(rng: Random, draws: Draws, waits: Sequence[float]) -> Operation:
+    (name,) = rng.choices(list(draws), [share for share, _ in draws.values()])
+    wait = timedelta(seconds=rng.choice(waits)) if rng.random() < 0.3 else MOMENT
+    return Operation(name, draws[name][1](rng), wait)
 
 
 def _policy(rng: Random) -> Queue:
@@ -97,7 +112,7 @@ def _places(rng: Random, most: int = 1) -> list[int]:
     return [rng.randrange(1000) for _ in range(rng.randint(1, most))]
 
 
-_DRAWS: dict[str, tuple[int, Callable[[Random], dict[str, Any]]]] = {
+_DRAWS: Draws = {
     "trigger": (8, lambda rng: {"items": _items(rng, rng.choice([1, 1, 8])), "eager": rng.random() < 0.8}),
     "claim": (6, lambda rng: {"chosen": _places(rng, 4), "dispatched": rng.random() < 0.7}),
     "claim_oldest": (3, lambda rng: {"limit": rng.randint(1, 3)}),

@@ -1,6 +1,6 @@
 """The SQL and a model of the scheduler agree, over ten thousand random operations, on who starts next; and faults in the SQL are seen.
 
-A failure shows the seed, and the fewest operations after which the two differ. To try others: raise SEEDS.
+A failure shows the seed, and the fewest operations after which the two differ. To try others: add to PLAYS.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from tests.postgres.factories import Lane
 from tests.postgres.invariants import check_invariants
 from tests.postgres.scheduler.clock import install_clock
 from tests.postgres.scheduler.mutations import MUTATIONS, mutated
-from tests.postgres.scheduler.plays import draw_play, shorten
+from tests.postgres.scheduler.plays import Play, draw_play, draw_throttled_play, shorten
 
 pytestmark = pytest.mark.postgres
+Draw = Callable[[int, int], Play]
 LENGTH = 100
-SEEDS = {18: range(100), 15: range(100, 110)}
-PARTS = [(major, seeds[start : start + 10]) for major, seeds in SEEDS.items() for start in range(0, len(seeds), 10)]
+PLAYS = [(draw_play, seed) for seed in range(80)] + [(draw_throttled_play, seed) for seed in range(20)]
+PARTS = [(18, PLAYS[start : start + 10]) for start in range(0, len(PLAYS), 10)] + [(15, PLAYS[::12])]
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Stage:
     lane: Lane
     now: datetime
 
-    def difference(self, seed: int) -> str | None:
-        return draw_play(seed, LENGTH).difference(self.lane, self.now)
+    def difference(self, play: Play) -> str | None:
+        return play.difference(self.lane, self.now)
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +55,23 @@ def stages(running: Callable[[int], Running]) -> Iterator[Callable[[int], Stage]
         yield prepare
 
 
-@pytest.mark.parametrize(("major", "seeds"), PARTS, ids=str)
-def test_the_sql_starts_whom_the_model_starts(stages: Callable[[int], Stage], major: int, seeds: Sequence[int]) -> None:
+@pytest.mark.parametrize(("major", "plays"), PARTS, ids=[f"postgres{major}-{place}" for place, (major, _) in enumerate(PARTS)])
+def test_the_sql_starts_whom_the_model_starts(stages: Callable[[int], Stage], major: int, plays: Sequence[tuple[Draw, int]]) -> None:
     stage = stages(major)
-    for seed in seeds:
-        if stage.difference(seed) is not None:
-            fewest = shorten(draw_play(seed, LENGTH), lambda play: play.difference(stage.lane, stage.now) is not None)
-            pytest.fail(f"seed {seed}: {fewest.difference(stage.lane, stage.now)}\n{fewest}", pytrace=False)
-        check_invariants(stage.lane.connection)
+    for draw, seed in plays:
+        if stage.difference(draw(seed, LENGTH)) is not None:
+            fewest = shorten(draw(seed, LENGTH), lambda play: stage.difference(play) is not None)
+            pytest.fail(f"{draw.__name__}({seed}): {stage.difference(fewest)}\n{fewest}", pytrace=False)
+    check_invariants(stage.lane.connection)
 
 
 def test_ten_thousand_operations_are_compared() -> None:
-    assert len(SEEDS[18]) * len(draw_play(0, LENGTH).operations) == 10_000
+    assert sum(len(draw(seed, LENGTH).operations) for draw, seed in PLAYS) == 10_000
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_model_sees_that(stages: Callable[[int], Stage], mutation: str) -> None:
     stage = stages(18)
+    plays = reversed(PLAYS) if "throttle" in mutation else PLAYS
     with mutated(stage.lane.connection, *MUTATIONS[mutation]):
-        assert any(stage.difference(seed) for seed in SEEDS[18])
+        assert any(stage.difference(draw(seed, LENGTH)) for draw, seed in plays)

@@ -15,6 +15,7 @@ from runlane.ports.stores import ClaimBatch, ClaimedRun
 from tests.postgres.factories import LEASE, Lane, new_run, settlement
 from tests.postgres.scheduler.model import Address, Run
 from tests.postgres.scheduler.moves import ModelQueue
+from tests.postgres.scheduler.throttled import ThrottledQueue
 
 T = TypeVar("T")
 QUEUE = "work"
@@ -38,6 +39,7 @@ UNION ALL SELECT 'leased', NULL, NULL, run_id::text, expires_at, 0 FROM runlane.
 UNION ALL SELECT 'later', NULL, NULL, run_id::text, due_at, 0 FROM runlane.timer
 UNION ALL SELECT 'recorded', NULL, NULL, run_id::text, NULL, 0 FROM runlane.inbox
 UNION ALL SELECT 'occupied', tenant, concurrency_key, NULL, NULL, occupied FROM runlane.partition WHERE occupied > 0
+UNION ALL SELECT 'start', NULL, NULL, run_id::text, start_at, 0 FROM runlane.dispatch WHERE start_at IS NOT NULL
 UNION ALL SELECT 'turn', tenant, concurrency_key, NULL, NULL, vt FROM runlane.partition WHERE state = 'r'
 UNION ALL SELECT 'share', name, NULL, NULL, NULL, vt FROM runlane.tenant WHERE ready
 ORDER BY 6
@@ -56,7 +58,7 @@ class Twins:
     def begin(cls, lane: Lane, now: datetime, policy: Queue) -> Twins:
         lane.connection.execute(_EMPTY.encode())
         lane.queues(policy)
-        twins = cls(lane, ModelQueue(policy, now))
+        twins = cls(lane, ThrottledQueue(policy, now) if policy.throttle else ModelQueue(policy, now))
         twins.compare()
         return twins
 
@@ -185,6 +187,7 @@ class Twins:
         self._same("leased", sorted(found["leased"]), sorted((run.run_id, run.until) for run in model.leased.values()))
         self._same("later", sorted(found["later"]), sorted((run.run_id, run.due) for run in model.later.values()))
         self._same("recorded", sorted(run_id for run_id, _ in found["recorded"]), sorted(model.recorded))
+        self._same("starts", sorted(found["start"]), sorted((run.run_id, run.start) for run in model.dispatched.values() if run.start))
         self._same("turns", counted["turn"], {one.address: one.vt for one in partitions if one.is_awake})
         self._same("shares", counted["share"], {(name, None): one.vt for name, one in model.tenants.items() if one.is_awake})
         if model.is_bounded:
