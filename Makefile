@@ -18,7 +18,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test lint format docs bench build lock clean
+.PHONY: help demo dev test lint format docs bench gate build lock clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ docs: $(DEV) ## the reference, from docstrings, settings and the command line
 
 bench: $(DEV) ## the figures, or only="FIGURE …", into docs/benchmarks.md
 	.venv/bin/python -m benchmarks $(if $(only),--only $(only))
+
+gate: $(DEV) ## has what a run costs grown? A minute
+	.venv/bin/python -m benchmarks.gate
 
 build: $(BUILD) ## what sam deploy ships, checked and built (needs python3.13 on PATH)
 	.venv-build/bin/sam validate --lint && .venv-build/bin/sam build

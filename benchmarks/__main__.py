@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.cluster import BenchCluster
 from benchmarks.figure import Table
-from benchmarks.figures import FIGURES, figure
+from benchmarks.figures import FIGURES, PAGE_ORDER, figure
 from benchmarks.machine import circumstances
 from benchmarks.page import write_section
 from benchmarks.report import section, terminal_table
@@ -33,7 +33,7 @@ def main() -> int:
             notes.print(f"{name}: {perf_counter() - started:.0f} s")
             answer.print(terminal_table(tables[-1]))
             if not options.quick:
-                write_section(name, section(tables[-1], where), FIGURES)
+                write_section(name, section(tables[-1], where), PAGE_ORDER)
     missed = [f"{table.title}: {row.what}" for table in tables for row in table.rows if not row.passed]
     for line in missed:
         notes.print(f"missed: {line}", markup=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from time import sleep
+from collections import deque
+from time import sleep, time_ns
 
 from pydantic import BaseModel
 
-from runlane import Queue, task
+from runlane import Queue, Throttle, task
 
 MAIN = Queue("main", default=True, dispatch_window=1_000_000)
 """The window is larger than any number of runs here: all are dispatched when they are triggered."""
@@ -15,10 +16,16 @@ LIMIT_10 = Queue("limit-10", concurrency_limit=10)
 SHARED = Queue("shared", total_limit=8)
 WEIGHTED = Queue("weighted", dispatch_window=100)
 WIDE = Queue("wide", concurrency_limit=1_000_000, dispatch_window=1_000_000)
-QUEUES = (MAIN, LIMIT_1, LIMIT_10, SHARED, WEIGHTED, WIDE)
+THROTTLED = Queue("throttled", throttle=Throttle(1_000_000, "1s", burst=100_000), dispatch_window=1_000_000)
+"""Far above any rate here."""
+QUEUES = (MAIN, LIMIT_1, LIMIT_10, SHARED, WEIGHTED, WIDE, THROTTLED)
 
 handled: list[int] = []
 """Numbers of the payloads that the handlers of this process were given."""
+
+
+waits: deque[float] = deque()
+"""Seconds from trigger to handler, of the runs whose payload's number is when they were triggered, in nanoseconds."""
 
 
 class Payload(BaseModel):
@@ -38,4 +45,9 @@ def nap(payload: Payload) -> None:
     sleep(0.01)
 
 
-TASKS = (noop, nap)
+@task("waited")
+def waited(payload: Payload) -> None:
+    waits.append((time_ns() - payload.number) / 1e9)
+
+
+TASKS = (noop, nap, waited)

@@ -15,7 +15,8 @@ CPU is the workers' process time and the time of the server processes of their c
 writer, checkpointer, autovacuum) stands apart. Start-up is in it for all: first plans here, the checks of their tables there. The cheapest
 peer is the one with the least median of CPU in this run.
 
-The limited lines are by one worker process, events of ten, beside the same without a limit; their wakeups are published as slots free.
+The limited and the throttled lines are by one worker process, events of ten, beside the same without a limit; wakeups of what waits for
+a slot are published as slots free.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks import ours
-from benchmarks.catalog import LIMIT_1, LIMIT_10, MAIN
+from benchmarks.catalog import LIMIT_1, LIMIT_10, MAIN, THROTTLED
 from benchmarks.cluster import BenchCluster
 from benchmarks.cost import Cost, rate, samples, total
 from benchmarks.figure import Row, Table
@@ -34,6 +35,7 @@ BARS = {10: 0.9, 100: 1.0}
 LIMITED = (
     ("one partition of limit 10", LIMIT_10, 1, 1.5),
     ("1,000 partitions of limit 1", LIMIT_1, 1_000, 1.4),
+    ("a throttle of a million a second", THROTTLED, 0, 1.2),
 )
 Costs = list[Cost]
 

@@ -15,11 +15,16 @@ FIGURES = (
     "dispatch",
     "quiet_tenant",
     "weights",
+    "churn",
+    "finished_runs",
     "idle_worker",
     "timers",
     "scheduled_ahead",
     "isolated_database",
 )
+
+PAGE_ORDER = (*FIGURES, "hour")
+"""The page has a section more, of what is run by itself."""
 
 
 class Figure(Protocol):

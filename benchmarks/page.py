@@ -17,7 +17,12 @@ compared ran in turn on the same server, each side in a database of its own, and
 exactly once by its events, every job of a peer was handled once. Without a bar a line is only reported. BROKEN is a bar that was missed.
 
 Each section says when it was measured, and under which load: `make bench only="cpu_per_run trigger"` measures some of them anew and
-leaves the others as they are.
+leaves the others as they are. The peers' environments are made by themselves, with pinned versions; one whose Python is not here is named
+in its table. `python -m benchmarks.hour` is a section of its own.
+
+CI runs the short form, `make gate`: statements, round trips, buffers, bytes of WAL and transaction ids of a run, triggered and worked off
+in several ways, may not grow by a tenth over the figures in `benchmarks/gate/kept.json`; they are the same in every run. CPU, as a multiple
+of a raw `SKIP LOCKED` queue's in the same minute, is not: it is measured up to three times and may grow by three tenths before it fails.
 """
 
 

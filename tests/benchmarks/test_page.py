@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.figure import Row, Samples, Table
-from benchmarks.figures import FIGURES
+from benchmarks.figures import PAGE_ORDER
 from benchmarks.page import PAGE, merged, sections_of
 from benchmarks.report import section
 
@@ -32,7 +32,7 @@ def test_the_section_of_a_figure_that_is_no_more_goes() -> None:
 
 
 def test_the_page_of_the_repository_holds_sections_of_figures_only() -> None:
-    assert set(sections_of(PAGE.read_text(encoding="utf-8"))) <= set(FIGURES)
+    assert set(sections_of(PAGE.read_text(encoding="utf-8"))) <= set(PAGE_ORDER)
 
 
 def test_a_section_says_what_was_missed_and_under_what_it_was_measured() -> None:

@@ -64,6 +64,13 @@ def test_nothing_goes_before_its_time(lane: Lane, old: str) -> None:
     assert weeks(lane)[old] == ALL
 
 
+def test_where_runs_are_kept_for_ever_a_pass_is_only_noted(lane: Lane, old: str) -> None:
+    age_run(lane, lane.ended("free"))
+    assert not lane.storage.maintenance.retain(keep_for=None, limit=500).more
+    assert weeks(lane)[old] == ALL
+    assert lane.value("SELECT count(*) FROM runlane.upkeep") == 1
+
+
 def test_a_longer_time_than_before_spares_a_week_that_has_not_begun_to_go(lane: Lane, old: str) -> None:
     run_id = age_run(lane, lane.ended("free"))
     assert lane.storage.maintenance.retain(keep_for=KEPT_FOR, limit=500).more

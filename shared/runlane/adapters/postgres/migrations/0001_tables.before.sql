@@ -36,7 +36,8 @@ CREATE TABLE {schema}.policy_change (
     after      json NOT NULL
 );
 
--- Sums over the shards are exact; a transaction adds its deltas to a shard that no other open transaction uses.
+-- Sums over the shards are exact; a transaction adds its deltas to a shard that no other open transaction uses. turn: now and then a
+-- shard goes on under the next turn, which is found first, so that versions that cannot be vacuumed yet do not stand in the way.
 CREATE TABLE {schema}.queue_counter (
     queue_id   int NOT NULL,
     shard      int NOT NULL,
@@ -45,7 +46,8 @@ CREATE TABLE {schema}.queue_counter (
     dispatched bigint NOT NULL DEFAULT 0,
     running    bigint NOT NULL DEFAULT 0,
     vt         bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (queue_id, shard)
+    turn       int NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue_id, shard, turn)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 -- What joined transactions add without locking a shared row; the tick folds it into a shard.
@@ -230,6 +232,14 @@ CREATE TABLE {schema}.dispatch (
     publish_claimed_at timestamptz NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX dispatch_order ON {schema}.dispatch (queue_id, dispatch_seq);
+
+-- Where a queue's oldest unclaimed dispatch rows begin, the greatest counts: a hint, which spares a look at what is dead but cannot be
+-- vacuumed yet. Never a filter to rely on: a row may be committed below it.
+CREATE TABLE {schema}.dispatch_floor (
+    queue_id     int NOT NULL,
+    dispatch_seq bigint NOT NULL,
+    PRIMARY KEY (queue_id, dispatch_seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX dispatch_start ON {schema}.dispatch (queue_id, start_at) WHERE start_at IS NOT NULL;
 
 CREATE TABLE {schema}.lease (

@@ -33,6 +33,19 @@ BEGIN
     RETURN v_first;
 END $$;
 
+-- Add to a queue's counters in this transaction's shard. One in 64 begins the row's next turn.
+CREATE FUNCTION {schema}.count_v1(
+    p_queue_id int, p_shard int, p_waiting bigint, p_scheduled bigint, p_dispatched bigint, p_running bigint, p_served bigint DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {schema}.queue_counter c
+    SET waiting = c.waiting + p_waiting, scheduled = c.scheduled + p_scheduled, dispatched = c.dispatched + p_dispatched,
+        running = c.running + p_running, vt = greatest(c.vt, p_served), turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END
+    WHERE c.queue_id = p_queue_id AND c.shard = p_shard
+      AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = p_queue_id AND x.shard = p_shard);
+END $$;
+
 -- Shared among all that move runs of the queue; a change of policy or a pause takes it alone. Then the policy may be read.
 CREATE FUNCTION {schema}.enter_queue_v1(p_queue_id int) RETURNS {schema}.queue
 LANGUAGE plpgsql AS $$
@@ -107,8 +120,7 @@ BEGIN
     FROM (SELECT m.partition_id, count(*) AS n, min(m.due_at - make_interval(secs => m.priority)) AS head
           FROM unnest(p_runs) m GROUP BY 1) x
     WHERE p.partition_id = ANY (ARRAY[x.partition_id]);
-    UPDATE {schema}.queue_counter SET waiting = waiting + cardinality(p_runs)
-    WHERE queue_id = p_queue_id AND shard = v_shard;
+    PERFORM {schema}.count_v1(p_queue_id, v_shard, cardinality(p_runs), 0, 0, 0);
 END $$;
 
 -- Take over what joined and deferred transactions recorded, their partitions still to be resolved. Rows of transactions still open
@@ -130,6 +142,13 @@ BEGIN
     RETURN v_runs;
 END $$;
 
+-- The counters of a queue, each shard by its last turn, so that no version of an earlier one is visited.
+CREATE FUNCTION {schema}.counters_v1(p_queue_id int) RETURNS SETOF {schema}.queue_counter
+LANGUAGE sql STABLE AS $$
+    SELECT c.* FROM generate_series(0, 31) s CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.queue_counter x WHERE x.queue_id = p_queue_id AND x.shard = s ORDER BY x.turn DESC LIMIT 1) c
+$$;
+
 -- Where newcomers start: the least virtual time of those waiting, else the last one served. No credit for having slept. Not an SQL
 -- function, which Postgres before 18 plans anew in every transaction.
 CREATE FUNCTION {schema}.virtual_time_v1(p_queue_id int) RETURNS bigint
@@ -138,7 +157,7 @@ BEGIN
     RETURN coalesce(
         least((SELECT vt FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready ORDER BY vt LIMIT 1),
               (SELECT vt FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL ORDER BY vt LIMIT 1)),
-        (SELECT max(vt) FROM {schema}.queue_counter WHERE queue_id = p_queue_id));
+        (SELECT max(c.vt) FROM {schema}.counters_v1(p_queue_id) c));
 END $$;
 
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
@@ -215,9 +234,7 @@ BEGIN
         FROM (SELECT i.id, (SELECT count(*) FROM {schema}.waiting w WHERE w.partition_id = i.id) AS n FROM unnest(p_ids) i(id)) x
         WHERE p.partition_id = ANY (ARRAY[x.id]) AND p.waiting <> x.n;
     END IF;
-    UPDATE {schema}.queue_counter SET waiting = waiting - v_taken, dispatched = dispatched + v_taken,
-           vt = greatest(vt, p_served)
-    WHERE queue_id = q.queue_id AND shard = v_shard;
+    PERFORM {schema}.count_v1(q.queue_id, v_shard, -v_taken, 0, v_taken, 0, p_served);
     IF q.total_limit IS NOT NULL THEN
         UPDATE {schema}.queue SET occupied = occupied + v_taken, slot_seq = slot_seq + v_taken WHERE queue_id = q.queue_id;
     END IF;
@@ -334,7 +351,7 @@ CREATE FUNCTION {schema}.window_room_v1(q {schema}.queue) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE WHEN q.paused_at IS NOT NULL THEN 0 ELSE
-        greatest(0, least(q.dispatch_window - (SELECT sum(dispatched) FROM {schema}.queue_counter WHERE queue_id = q.queue_id),
+        greatest(0, least(q.dispatch_window - (SELECT sum(c.dispatched) FROM {schema}.counters_v1(q.queue_id) c),
                           q.total_limit - q.occupied))::int END;
 END $$;
 

@@ -220,8 +220,7 @@ BEGIN
         ev AS (
             INSERT INTO {schema}.event (run_id, seq, type, at) SELECT i, 2, 'run.dispatched', p_now FROM unnest(p_ids) i)
         SELECT 'wakeup', 0, i, NULL::text, q.name, NULL::text, NULL::text, p_now, NULL::interval, NULL::json FROM unnest(p_ids) i;
-        UPDATE {schema}.queue_counter SET dispatched = dispatched + cardinality(p_ids)
-        WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, cardinality(p_ids), 0);
         RETURN;
     END IF;
     SELECT array_agg((i.run_id, NULL, p_now, i.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
@@ -261,7 +260,7 @@ BEGIN
             RETURN QUERY SELECT * FROM {schema}.place_runs_v1(lot.queue_id, lot.ids, lot.priorities, v_now);
         END IF;
         IF lot.later > 0 THEN
-            UPDATE {schema}.queue_counter SET scheduled = scheduled + lot.later WHERE queue_id = lot.queue_id AND shard = v_shard;
+            PERFORM {schema}.count_v1(lot.queue_id, v_shard, 0, lot.later, 0, 0);
         END IF;
     END LOOP;
 END $$;

@@ -56,8 +56,7 @@ BEGIN
         SELECT x.task, x.payload, x.max_attempts, x.tenant, x.concurrency_key, x.created_at, x.trace, x.meta
         FROM {schema}.run x WHERE x.run_id = l.run_id AND x.run_id >= v_low AND x.run_id <= v_high OFFSET 0) r;
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    UPDATE {schema}.queue_counter SET dispatched = dispatched - v_count, running = running + v_count
-    WHERE queue_id = p_queue_id AND shard = v_shard;
+    PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, -v_count, v_count);
 END $$;
 
 -- A wakeup without a dispatch row: say why there is nothing to run, or make its run ready and let the fair order pick. What is
@@ -127,8 +126,7 @@ BEGIN
         WHERE t.run_id = ANY (ARRAY[mine.run_id]) AND mine.queue_id = p_queue_id AND mine.due_at <= p_now RETURNING t.*)
     SELECT array_agg((run_id, NULL, due_at, priority, status, attempt, failures, seq, 0)::{schema}.motion) INTO v_runs FROM taken;
     IF v_runs IS NOT NULL THEN
-        UPDATE {schema}.queue_counter SET scheduled = scheduled - cardinality(v_runs)
-        WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, -cardinality(v_runs), 0, 0);
     END IF;
     RETURN v_runs;
 END $$;
@@ -281,26 +279,54 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Let looks for the oldest dispatch rows begin shortly before those that were found first; shortly, as transactions that began earlier
+-- may commit later. p_whole: found from the very beginning, so a floor above them was too high. Waits for nobody.
+CREATE FUNCTION {schema}.move_floor_v1(p_queue_ids int[], p_seqs bigint[], p_whole boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_whole THEN
+        DELETE FROM {schema}.dispatch_floor WHERE ctid = ANY (ARRAY(
+            SELECT f.ctid FROM unnest(p_queue_ids, p_seqs) u(queue_id, seq) CROSS JOIN LATERAL (
+                SELECT x.ctid FROM {schema}.dispatch_floor x WHERE x.queue_id = u.queue_id AND x.dispatch_seq > u.seq FOR UPDATE SKIP LOCKED) f));
+    END IF;
+    INSERT INTO {schema}.dispatch_floor (queue_id, dispatch_seq)
+    SELECT u.queue_id, min(u.seq) - 256 FROM unnest(p_queue_ids, p_seqs) u(queue_id, seq) GROUP BY 1 HAVING min(u.seq) > 256 ORDER BY 1
+    ON CONFLICT DO NOTHING;
+END $$;
+
 -- Inline continuation: the oldest unclaimed dispatch rows of these queues, without a trip through the transport. On throttled queues
 -- those whose time has come, by that time.
 CREATE FUNCTION {schema}.claim_oldest_v1(p_queues text[], p_limit int, p_lease interval, p_worker text) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
-DECLARE v_ids uuid[]; v_queue_ids int[]; v_now timestamptz := clock_timestamp();
+DECLARE
+    v_ids uuid[]; v_queue_ids int[]; v_each int[]; v_seqs bigint[]; v_whole boolean := random() < 0.004; v_now timestamptz := clock_timestamp();
 BEGIN
     -- Before the dispatch rows, which others wait for.
     PERFORM {schema}.counter_shard_v1();
-    SELECT array_agg(x.run_id ORDER BY x.run_id), array_agg(DISTINCT x.queue_id) INTO v_ids, v_queue_ids
-    FROM (SELECT y.* FROM (
-              SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
-                  SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id ORDER BY dispatch_seq LIMIT p_limit
-                  FOR UPDATE SKIP LOCKED) d
-              WHERE q.name = ANY (p_queues) AND q.throttle_step IS NULL
-              UNION ALL
-              SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
-                  SELECT run_id, dispatch_seq FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at <= v_now ORDER BY d.start_at
-                  LIMIT p_limit FOR UPDATE SKIP LOCKED) d
-              WHERE q.name = ANY (p_queues) AND q.throttle_step IS NOT NULL) y
-          ORDER BY y.dispatch_seq LIMIT p_limit) x;
+    -- From the floor, where there is one; where nothing is found, and now and then anyway, from the very beginning.
+    FOR i IN 1..2 LOOP
+        SELECT array_agg(x.run_id ORDER BY x.run_id), array_agg(DISTINCT x.queue_id), array_agg(x.queue_id), array_agg(x.dispatch_seq)
+        INTO v_ids, v_queue_ids, v_each, v_seqs
+        FROM (SELECT y.* FROM (
+                  SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
+                      SELECT run_id, dispatch_seq FROM {schema}.dispatch d
+                      WHERE d.queue_id = q.queue_id AND d.dispatch_seq >= CASE WHEN v_whole THEN 0 ELSE coalesce((
+                          SELECT f.dispatch_seq FROM {schema}.dispatch_floor f WHERE f.queue_id = q.queue_id
+                          ORDER BY f.dispatch_seq DESC LIMIT 1), 0) END
+                      ORDER BY dispatch_seq LIMIT p_limit FOR UPDATE SKIP LOCKED) d
+                  WHERE q.name = ANY (p_queues) AND q.throttle_step IS NULL
+                  UNION ALL
+                  SELECT d.run_id, q.queue_id, d.dispatch_seq FROM {schema}.queue q CROSS JOIN LATERAL (
+                      SELECT run_id, dispatch_seq FROM {schema}.dispatch d
+                      WHERE d.queue_id = q.queue_id AND d.start_at <= v_now ORDER BY d.start_at LIMIT p_limit FOR UPDATE SKIP LOCKED) d
+                  WHERE q.name = ANY (p_queues) AND q.throttle_step IS NOT NULL) y
+              ORDER BY y.dispatch_seq LIMIT p_limit) x;
+        EXIT WHEN v_whole OR v_ids IS NOT NULL;
+        v_whole := true;
+    END LOOP;
+    IF v_ids IS NOT NULL AND (v_whole OR random() < 0.05) THEN
+        PERFORM {schema}.move_floor_v1(v_each, v_seqs, v_whole);
+    END IF;
     IF v_ids IS NOT NULL THEN
         RETURN QUERY SELECT * FROM {schema}.lease_and_refill_v1(v_ids, v_queue_ids, p_lease, p_worker, clock_timestamp(), false, false);
     END IF;

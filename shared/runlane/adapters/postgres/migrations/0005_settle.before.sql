@@ -124,7 +124,7 @@ BEGIN
     FROM unnest(p_settled) WHERE NOT ends AND (due_at > p_now OR NOT p_bounded);
     GET DIAGNOSTICS v_later = ROW_COUNT;
     IF v_later > 0 THEN
-        UPDATE {schema}.queue_counter SET scheduled = scheduled + v_later WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, v_later, 0, 0);
     END IF;
     IF p_bounded THEN
         SELECT array_agg((run_id, partition_id, due_at, priority, becomes, claims, failures, seq, 0)::{schema}.motion)
@@ -168,7 +168,7 @@ BEGIN
         v_ended := {schema}.end_successes_v1(p_queue_id, p_settlements, v_now);
         v_count := coalesce(cardinality(v_ended), 0);
         v_left := v_left - v_count;
-        UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, 0, -v_count);
     END IF;
     IF v_left > 0 THEN
         v_settled := {schema}.end_leases_v1(q, p_settlements, v_bounded, v_now);
@@ -188,7 +188,7 @@ BEGIN
             CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r
             WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
         END IF;
-        UPDATE {schema}.queue_counter SET running = running - v_count WHERE queue_id = p_queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, 0, -v_count);
         IF v_bounded THEN
             UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
             FROM (SELECT partition_id, count(*)::int AS n FROM unnest(v_settled) GROUP BY 1) x
@@ -371,7 +371,7 @@ BEGIN
         INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied, data)
         VALUES (v_id, l.seq + 1, 'run.' || v_kind, v_now, l.attempt, p.partition_id, p.slot_seq + 1, p.occupied - 1, v_told);
         UPDATE {schema}.partition SET occupied = occupied - 1, slot_seq = slot_seq + 1 WHERE partition_id = p.partition_id;
-        UPDATE {schema}.queue_counter SET running = running - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(q.queue_id, v_shard, 0, 0, 0, -1);
         RETURN ARRAY[v_settled];
     END IF;
     DELETE FROM {schema}.waiting WHERE ctid = (
@@ -392,7 +392,7 @@ BEGIN
     UPDATE {schema}.partition SET waiting = waiting - 1, slot_seq = slot_seq + 2, head = w.score,
            throttle_clock = coalesce({schema}.throttle_base_v1(q, throttle_clock, reserved, v_now) + q.throttle_step, throttle_clock),
            state = CASE WHEN waiting = 1 THEN 'e' ELSE state END WHERE partition_id = p.partition_id;
-    UPDATE {schema}.queue_counter SET waiting = waiting - 1 WHERE queue_id = q.queue_id AND shard = v_shard;
+    PERFORM {schema}.count_v1(q.queue_id, v_shard, -1, 0, 0, 0);
     SELECT task, payload, max_attempts, tenant, concurrency_key, created_at, trace, meta INTO r FROM {schema}.run WHERE run_id = w.run_id;
     v_next := ('claim', w.run_id::text, v_new_token::text, r.task, q.name, r.payload, w.attempt + 1, w.failures, r.max_attempts, r.tenant,
                r.concurrency_key, w.due_at, r.created_at, v_now, r.trace, r.meta, NULL, NULL);

@@ -49,7 +49,7 @@ BEGIN
     INTO v_back, v_count FROM numbered;
     IF v_back IS NOT NULL THEN
         PERFORM {schema}.enqueue_runs_v1(q.queue_id, v_back);
-        UPDATE {schema}.queue_counter SET dispatched = dispatched - v_count WHERE queue_id = q.queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(q.queue_id, v_shard, 0, 0, -v_count, 0);
         IF q.total_limit IS NOT NULL THEN
             UPDATE {schema}.queue SET occupied = occupied - v_count, slot_seq = slot_seq + v_count WHERE queue_id = q.queue_id;
         END IF;
@@ -167,7 +167,7 @@ END $$;
 
 CREATE FUNCTION {schema}.fold_recorded_v1(p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_queue record; v_shard int := {schema}.counter_shard_v1();
+DECLARE v_queue record; v_shard int := {schema}.counter_shard_v1(); v_folded int;
 BEGIN
     FOR v_queue IN
         SELECT q.name, (SELECT count(*) FROM (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id LIMIT p_limit) x) AS n
@@ -180,8 +180,8 @@ BEGIN
     IF EXISTS (SELECT 1 FROM {schema}.queue_counter_delta) THEN
         WITH mine AS MATERIALIZED (SELECT ctid FROM {schema}.queue_counter_delta LIMIT 10000 FOR UPDATE SKIP LOCKED),
         d AS (DELETE FROM {schema}.queue_counter_delta WHERE ctid = ANY (ARRAY(SELECT ctid FROM mine)) RETURNING *)
-        UPDATE {schema}.queue_counter c SET scheduled = c.scheduled + x.n
-        FROM (SELECT queue_id, sum(scheduled) AS n FROM d GROUP BY 1) x WHERE c.queue_id = x.queue_id AND c.shard = v_shard;
+        SELECT count(*) INTO v_folded FROM (SELECT queue_id, sum(scheduled) AS n FROM d GROUP BY 1 ORDER BY 1) x
+        CROSS JOIN LATERAL {schema}.count_v1(x.queue_id, v_shard, 0, x.n, 0, 0);
     END IF;
 END $$;
 

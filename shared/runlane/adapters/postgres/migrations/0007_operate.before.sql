@@ -112,10 +112,9 @@ BEGIN
     UPDATE {schema}.partition p SET waiting = p.waiting - x.n, state = CASE WHEN p.waiting <= x.n THEN 'e' ELSE p.state END, hinted_at = NULL
     FROM (SELECT o.id, count(*)::int AS n FROM unnest(p_origins, p_partitions) o(origin, id) WHERE o.origin = 'waiting' GROUP BY 1) x
     WHERE p.partition_id = ANY (ARRAY[x.id]);
-    UPDATE {schema}.queue_counter c SET waiting = c.waiting - x.waiting, scheduled = c.scheduled - x.scheduled, dispatched = c.dispatched - x.dispatched
+    PERFORM {schema}.count_v1(p_queue_id, v_shard, -x.waiting, -x.scheduled, -x.dispatched, 0)
     FROM (SELECT count(*) FILTER (WHERE o = 'waiting') AS waiting, count(*) FILTER (WHERE o = 'timer') AS scheduled,
-                 count(*) FILTER (WHERE o = 'dispatch') AS dispatched FROM unnest(p_origins) o) x
-    WHERE c.queue_id = p_queue_id AND c.shard = v_shard;
+                 count(*) FILTER (WHERE o = 'dispatch') AS dispatched FROM unnest(p_origins) o) x;
 END $$;
 
 -- Stop runs of one queue, each by 'cancel', 'start' / 'finish' for a time-out, or 'replace' by its successor. Waiting ones end at once;

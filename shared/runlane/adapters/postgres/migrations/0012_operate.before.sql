@@ -206,11 +206,8 @@ BEGIN
     VALUES (m.run_id, m.seq + 1, 'run.rescheduled', p_now, m.attempt, p.partition_id, p.slot_seq, p.occupied,
             CASE WHEN v_queue_slot THEN q.slot_seq END, CASE WHEN v_queue_slot THEN q.occupied END, p_actor,
             json_build_object('due_at', p_due_at, 'was_due_at', m.due_at));
-    UPDATE {schema}.queue_counter SET
-        waiting = waiting - CASE p_origin WHEN 'waiting' THEN 1 ELSE 0 END,
-        scheduled = scheduled - CASE p_origin WHEN 'timer' THEN 1 ELSE 0 END,
-        dispatched = dispatched - CASE p_origin WHEN 'dispatch' THEN 1 ELSE 0 END
-    WHERE queue_id = q.queue_id AND shard = v_shard;
+    PERFORM {schema}.count_v1(q.queue_id, v_shard, CASE p_origin WHEN 'waiting' THEN -1 ELSE 0 END,
+        CASE p_origin WHEN 'timer' THEN -1 ELSE 0 END, CASE p_origin WHEN 'dispatch' THEN -1 ELSE 0 END, 0);
 END $$;
 
 -- Move a run that waits to another due time: to the future, giving back what it holds, or to now, where it is dispatched if there is
@@ -269,7 +266,7 @@ BEGIN
         INSERT INTO {schema}.timer (run_id, queue_id, due_at, priority, status, attempt, failures, seq, hinted_at)
         VALUES (p_run_id, q.queue_id, v_due, m.priority, m.status, m.attempt, m.failures, m.seq + 1,
                 CASE WHEN v_due <= v_now + interval '15 minutes' THEN v_now END);
-        UPDATE {schema}.queue_counter SET scheduled = scheduled + 1 WHERE queue_id = q.queue_id AND shard = v_shard;
+        PERFORM {schema}.count_v1(q.queue_id, v_shard, 0, 1, 0, 0);
         IF v_due <= v_now + interval '15 minutes' THEN
             RETURN NEXT ('hint', 0, p_run_id, NULL, q.name, r.tenant, r.concurrency_key, v_due, v_due - v_now, NULL)::{schema}.effect;
         END IF;
