@@ -10,7 +10,7 @@ from benchmarks.gate import kept
 from benchmarks.gate.kept import Kept
 from benchmarks.gate.work import STEPS
 
-TRIPS, CPU = "claim: round trips", "claim: CPU of raw jobs"
+TRIPS, CPU = "claim: round trips", "all steps: mean CPU of raw jobs"
 BEFORE = {TRIPS: 0.2, CPU: 4.0}
 
 
@@ -23,7 +23,7 @@ def test_figures_that_stay_pass() -> None:
     assert kept.shrunk(BEFORE, BEFORE) == []
 
 
-@pytest.mark.parametrize(("name", "value", "fails"), [(TRIPS, 0.219, False), (TRIPS, 0.221, True), (CPU, 5.1, False), (CPU, 5.3, True)])
+@pytest.mark.parametrize(("name", "value", "fails"), [(TRIPS, 0.219, False), (TRIPS, 0.221, True), (CPU, 4.7, False), (CPU, 4.9, True)])
 def test_a_figure_that_grew_beyond_its_margin_fails(name: str, value: float, fails: bool) -> None:
     assert names(kept.grown(BEFORE, {**BEFORE, name: value})) == [name] * fails
 
@@ -58,4 +58,4 @@ def test_the_figures_of_the_repository_have_a_reason() -> None:
 
 
 def test_every_step_of_the_gate_is_kept() -> None:
-    assert {name.rpartition(": ")[0] for name in kept.read().figures} == {step.name for step in STEPS}
+    assert {name.rpartition(": ")[0] for name in kept.read().figures} == {*(step.name for step in STEPS), "all steps"}
