@@ -211,7 +211,7 @@ BEGIN
     WITH passed AS (
         DELETE FROM {schema}.deadline d USING (
             SELECT at, run_id, kind FROM {schema}.deadline WHERE at <= clock_timestamp() ORDER BY at LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-        WHERE d.at = ANY (ARRAY[x.at]) AND d.run_id = x.run_id AND d.kind = x.kind RETURNING d.run_id, d.kind)
+        WHERE d.at = ANY (ARRAY[x.at]) AND d.run_id = ANY (ARRAY[x.run_id]) AND d.kind = x.kind RETURNING d.run_id, d.kind)
     SELECT array_agg(run_id), array_agg(kind) INTO v_ids, v_kinds FROM passed;
     RETURN QUERY SELECT 'counted', 0, i, NULL::text, NULL::text, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
                  FROM unnest(v_ids) i;

@@ -115,7 +115,8 @@ BEGIN
     FOR v_ord IN
         UPDATE {schema}.schedule s SET version = s.version + 1, decided_until = p.until, look_at = p.look_at
         FROM json_to_recordset(p_plans) AS p(ord int, name text, version bigint, until timestamptz, look_at timestamptz)
-        WHERE s.name = ANY (ARRAY[p.name]) AND s.version = p.version AND s.look_at IS NOT NULL RETURNING p.ord
+        -- Not IS NOT NULL, for which the index of those to look at would be walked once a plan.
+        WHERE s.name = ANY (ARRAY[p.name]) AND s.version = p.version AND num_nulls(s.look_at) = 0 RETURNING p.ord
     LOOP
         v_decided[v_ord] := true;
         RETURN NEXT ('decided', 0, NULL, NULL, v_names[v_ord], NULL, NULL, NULL, NULL, NULL)::{schema}.effect;
