@@ -18,7 +18,8 @@ WEIGHTED = Queue("weighted", dispatch_window=100)
 WIDE = Queue("wide", concurrency_limit=1_000_000, dispatch_window=1_000_000)
 THROTTLED = Queue("throttled", throttle=Throttle(1_000_000, "1s", burst=100_000), dispatch_window=1_000_000)
 """Far above any rate here."""
-QUEUES = (MAIN, LIMIT_1, LIMIT_10, SHARED, WEIGHTED, WIDE, THROTTLED)
+FIFTY_A_SECOND = Queue("fifty-a-second", throttle=Throttle(50, "1s", burst=10))
+QUEUES = (MAIN, LIMIT_1, LIMIT_10, SHARED, WEIGHTED, WIDE, THROTTLED, FIFTY_A_SECOND)
 
 handled: list[int] = []
 """Numbers of the payloads that the handlers of this process were given."""

@@ -17,6 +17,7 @@ FIGURES = (
     "weights",
     "churn",
     "finished_runs",
+    "throttle",
     "idle_worker",
     "timers",
     "scheduled_ahead",

@@ -11,7 +11,7 @@ import pytest
 from runlane.adapters.postgres.audit import INVARIANTS, PostgresAudit
 from runlane.adapters.postgres.connection import FixedSource, Session
 from runlane.domain.outcome import OutcomeKind
-from runlane.domain.queue import Queue
+from runlane.domain.queue import Queue, Throttle
 from tests.postgres.factories import Lane, new_run, settlement
 
 pytestmark = pytest.mark.postgres
@@ -99,6 +99,21 @@ def test_a_fault_is_found_and_named(history: Lane, dsn: str, connection: psycopg
 def test_a_changed_limit_does_not_condemn_what_came_before(history: Lane, dsn: str, connection: psycopg.Connection) -> None:
     history.queues(Queue("main", concurrency_limit=1, total_limit=1))
     assert all(finding.holds for finding in PostgresAudit(Within(dsn, connection)).check())
+
+
+def test_a_start_beyond_the_throttle_is_found_until_the_policy_changes(lane: Lane, dsn: str, connection: psycopg.Connection) -> None:
+    audit = PostgresAudit(Within(dsn, connection))
+    lane.queues(Queue("paced", throttle=Throttle(1, "1m", burst=1)))
+    first, second = [lane.claim_one(lane.trigger_one("paced", concurrency_key="k")) for _ in range(2)]
+    assert all(finding.holds for finding in audit.check())
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "INSERT INTO runlane.event (run_id, seq, type, at) VALUES (%s, 99, 'run.claimed', %s)", (first.run_id, second.claimed_at)
+        )
+        (broken,) = [violation for finding in audit.check() for violation in finding.violations if "allowed in" in violation.fault]
+        assert broken.subject == "key k of queue paced"
+        lane.queues(Queue("paced", throttle=Throttle(2, "1m", burst=1)))
+        assert not [violation for finding in audit.check() for violation in finding.violations if "allowed in" in violation.fault]
 
 
 def test_counts_tell_runs_releases_and_the_most_slots_held(history: Lane, dsn: str, connection: psycopg.Connection) -> None:

@@ -15,7 +15,10 @@ import pytest
 
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
-from runlane.domain.queue import Queue
+from runlane.domain.queue import Queue, Throttle
+from runlane.domain.run import Source
+from runlane.domain.schedule import Fire, Timing
+from runlane.ports.schedules import Plan, ScheduleDefinition
 from runlane.ports.stores import ClaimedRun, NewRun, PublishResult
 from tests.postgres.factories import LEASE, PAST, Lane, ids, new_run, settlement
 from tests.postgres.visits import WatchedSession, WatchedStorage
@@ -283,10 +286,55 @@ def fold_successors(lane: Lane, queue: str, count: int) -> Iterator[int]:
     lane.storage.triggers.dispatch([queue])
 
 
+def scheduled(queue: str, count: int, **options: str) -> list[ScheduleDefinition]:
+    run = new_run(queue, source=Source.SCHEDULE, **options)
+    return [ScheduleDefinition(f"{queue}-{place}", Timing(every=LATER), True, run) for place in range(count)]
+
+
+def plans_of_all(lane: Lane, count: int) -> list[Plan]:
+    """One fire of each, some time from now."""
+    return [
+        Plan(one.schedule_id, one.version, one.now, one.now + LATER, (Fire(one.now + LATER, one.now + LATER),))
+        for one in lane.storage.schedules.due_schedules(limit=count)
+    ]
+
+
+def fire_schedules(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, concurrency_limit=1))
+    lane.storage.schedules.write_schedules(scheduled(queue, count), actor=None)
+    plans = plans_of_all(lane, count)
+    yield count
+    assert lane.storage.schedules.materialize(plans).made == count
+
+
+def change_schedules(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    lane.queues(Queue(queue, concurrency_limit=1))
+    lane.storage.schedules.write_schedules(scheduled(queue, count), actor=None)
+    lane.storage.schedules.materialize(plans_of_all(lane, count))
+    yield count
+    changed, _ = lane.storage.schedules.write_schedules(scheduled(queue, count // 2, tenant="t"), actor=None)
+    assert len(changed) == count
+
+
+def throttle(lane: Lane, queue: str, count: int) -> Iterator[int]:
+    """Keys that sleep, each with a hint; then all of them late, woken, claimed, put off and given back."""
+    lane.queues(Queue(queue, throttle=Throttle(1, "1m")))
+    yield 3 * count
+    runs = lane.trigger(*(new_run(queue, concurrency_key=f"k{place}") for place in range(count) for _ in range(2))).runs
+    lane.connection.execute(b"UPDATE runlane.partition SET throttle_clock = '2000-01-01', ready_at = '2000-01-01' WHERE state = 't'")
+    lane.claim(*ids(runs[::2]))
+    lane.connection.execute(b"UPDATE runlane.partition SET throttle_clock = '2000-01-01', ready_at = '2000-01-01' WHERE state = 't'")
+    lane.storage.maintenance.dispatch_queues(limit=count)
+    lane.connection.execute(b"UPDATE runlane.partition SET throttle_clock = clock_timestamp() + interval '1 hour'")
+    lane.claim(*ids(runs[1::2]))
+
+
 BURSTS: tuple[Burst, ...] = (
     *(keys, tenants, one_tenant, recorded, claim, claim_what_waits, claim_what_ended, claim_what_expired, settle, settle_and_claim, retry),
     *(refuse, beat, publish, expire, time_out, fire, fold, fill_window, pause, limit, cancel),
     *(cancel_together, retry_by_hand, rerun, prune, move, start_now, leave_successors, succeed, replace, fold_successors),
+    *(fire_schedules, change_schedules),
+    throttle,
 )
 
 

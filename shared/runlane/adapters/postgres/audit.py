@@ -17,6 +17,7 @@ INVARIANTS = {
     "audit_attempts": "no run failed more often than max_attempts",
     "audit_partition_limits": "no partition held more slots than its concurrency_limit",
     "audit_queue_limits": "no queue held more slots than its total_limit",
+    "audit_throttles": "no partition saw more starts in a period than its throttle permits",
     "audit_partition_slots": "slots of every partition are numbered without gaps, one by one",
     "audit_queue_slots": "slots of every queue are numbered without gaps, one by one",
     "audit_partition_counts": "the counts of every partition equal what they count",

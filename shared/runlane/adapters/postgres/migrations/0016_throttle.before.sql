@@ -149,23 +149,27 @@ BEGIN
     INTO starts, late, late_at FROM judged j;
 END $$;
 
--- Put late rows off, all of them locked, to their new times. Those too far ahead are answered: they are to go back into the order.
-CREATE FUNCTION {schema}.put_off_v1(p_ids uuid[], p_times timestamptz[], p_now timestamptz) RETURNS uuid[]
+-- Put late rows off to their new times. Locks all that were asked for, in order. Those whose time is too far ahead to hold a place for it
+-- are answered.
+CREATE FUNCTION {schema}.put_off_v1(
+    q {schema}.queue, p_ids uuid[], p_partitions bigint[], p_late uuid[], p_late_at timestamptz[], p_now timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE {schema}.dispatch d SET start_at = x.at FROM unnest(p_ids, p_times) x(id, at)
-    WHERE d.run_id = ANY (ARRAY[x.id]) AND x.at <= p_now + interval '2 seconds';
-    RETURN ARRAY(SELECT x.id FROM unnest(p_ids, p_times) x(id, at) WHERE x.at > p_now + interval '2 seconds' ORDER BY 1);
+    PERFORM 1 FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) AND d.partition_id = ANY (p_partitions) ORDER BY d.run_id FOR UPDATE;
+    UPDATE {schema}.dispatch d SET start_at = x.at FROM unnest(p_late, p_late_at) x(id, at) WHERE d.run_id = ANY (ARRAY[x.id]);
+    RETURN ARRAY(SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) AND d.partition_id = ANY (p_partitions)
+                 AND d.start_at > p_now + greatest(q.throttle_ahead, interval '2 seconds') ORDER BY 1);
 END $$;
 
 -- lease_dispatched_v1 on a throttled queue. p_waits: the caller has locked nothing but a counter shard, and rows of queues before this
 -- one; else it waits for no lock, and passes rows over. p_tells: a row that does not start is answered as refused, with the time until it
--- may; one that was passed over soon. Locks: the queue, partitions, dispatch rows.
+-- may; one that was passed over soon. Rows whose time is far go back into the order, if it waits. Locks: the queue, partitions, dispatch rows.
 CREATE FUNCTION {schema}.lease_throttled_v1(
     p_queue_id int, p_ids uuid[], p_lease interval, p_worker text, p_waits boolean, p_tells boolean) RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE
-    q {schema}.queue; v_partitions bigint[]; v_now timestamptz; v_taken record; v_back uuid[]; v_given record; v_free boolean;
+    q {schema}.queue; v_partitions bigint[]; v_now timestamptz; v_starts uuid[]; v_late uuid[]; v_late_at timestamptz[]; v_back uuid[];
+    v_touched bigint[];
 BEGIN
     q := CASE WHEN p_waits THEN {schema}.enter_queue_v1(p_queue_id) ELSE {schema}.try_enter_queue_v1(p_queue_id) END;
     IF q.queue_id IS NOT NULL THEN
@@ -181,21 +185,20 @@ BEGIN
             RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(p_queue_id, p_ids, p_lease, p_worker, v_now, true, p_waits, p_tells);
             RETURN;
         END IF;
-        SELECT * INTO v_taken FROM {schema}.take_starts_v1(q, p_ids, v_partitions, v_now);
-        IF v_taken.late IS NOT NULL THEN
-            PERFORM 1 FROM {schema}.dispatch d WHERE d.run_id = ANY (v_taken.starts || v_taken.late) ORDER BY d.run_id FOR UPDATE;
-            v_back := {schema}.put_off_v1(v_taken.late, v_taken.late_at, v_now);
+        SELECT * INTO v_starts, v_late, v_late_at FROM {schema}.take_starts_v1(q, p_ids, v_partitions, v_now);
+        IF cardinality(v_starts) IS DISTINCT FROM cardinality(p_ids) THEN
+            v_back := {schema}.put_off_v1(q, p_ids, v_partitions, v_late, v_late_at, v_now);
         END IF;
-        IF v_taken.starts IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(p_queue_id, v_taken.starts, p_lease, p_worker, v_now, true, p_waits, p_tells);
+        IF v_starts IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM {schema}.lease_dispatched_v1(p_queue_id, v_starts, p_lease, p_worker, v_now, true, p_waits, p_tells);
         END IF;
         IF p_waits AND cardinality(v_back) > 0 THEN
-            SELECT * INTO v_given FROM {schema}.give_back_v1(q, v_back, false, v_now, 'throttled');
+            SELECT g.v_touched INTO v_touched FROM {schema}.give_back_v1(q, v_back, false, v_now, 'throttled') g;
             q := {schema}.enter_queue_v1(p_queue_id);
-            RETURN QUERY SELECT c.* FROM {schema}.grant_slots_v1(q, v_given.v_touched, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
+            RETURN QUERY SELECT c.* FROM {schema}.grant_slots_v1(q, v_touched, v_now) e CROSS JOIN LATERAL {schema}.effect_as_claim_v1(e) c;
         END IF;
     END IF;
-    IF p_tells AND cardinality(v_taken.starts) IS DISTINCT FROM cardinality(p_ids) THEN
+    IF p_tells AND cardinality(v_starts) IS DISTINCT FROM cardinality(p_ids) THEN
         RETURN QUERY SELECT * FROM {schema}.tell_throttled_v1(q, p_ids, v_back, p_waits);
     END IF;
 END $$;

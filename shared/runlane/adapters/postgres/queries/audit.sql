@@ -111,6 +111,22 @@ CROSS JOIN LATERAL (
 WHERE e.queue_slot_seq IS NOT NULL AND e.type = 'run.dispatched' AND e.queue_occupied > l.slots
 LIMIT %(limit)s;
 
+-- name: audit_throttles
+-- Starts beyond limit + burst in a half-open period, since ten seconds after the policy of the queue was changed last.
+WITH throttle AS (
+    SELECT queue_id, name, (policy->'throttle'->>'period')::interval AS period,
+           (policy->'throttle'->>'limit')::bigint + (policy->'throttle'->>'burst')::bigint AS starts,
+           (SELECT max(changed_at) FROM {schema}.policy_change c WHERE c.queue_id = q.queue_id AND c.before IS NOT NULL) + interval '10 seconds' AS since
+    FROM {schema}.queue q WHERE throttle_step IS NOT NULL)
+SELECT format('key %%s of queue %%s', coalesce(x.concurrency_key, x.tenant, '–'), x.name),
+       format('started %%s times between %%s and %%s, %%s are allowed in %%s', x.starts + 1, x.before, x.at, x.starts, x.period)
+FROM (SELECT r.tenant, r.concurrency_key, t.*, e.at,
+             lag(e.at, least(t.starts, 2147483647)::int) OVER (PARTITION BY r.queue_id, r.tenant, r.concurrency_key ORDER BY e.at) AS before
+      FROM throttle t JOIN {schema}.run r ON r.queue_id = t.queue_id JOIN {schema}.event e ON e.run_id = r.run_id AND e.type = 'run.claimed'
+      WHERE t.since IS NULL OR e.at >= t.since) x
+WHERE x.at - x.before < x.period
+LIMIT %(limit)s;
+
 -- name: audit_partition_slots
 -- Slot events that are not numbered one by one up to their partition's own number, or whose occupancy does not follow from the last.
 -- A change of policy may count anew. What was pruned leaves gaps, up to a known number.
