@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from runlane.adapters.postgres.rows import encode_runs
-from runlane.domain.queue import Queue
+from runlane.domain.queue import Queue, Throttle
 from tests.postgres.factories import Lane, ids, new_run
 
 pytestmark = pytest.mark.postgres
-MANY, FEW = 20_000, 100
+MANY, SOME, FEW = 20_000, 1_000, 100
 PINS = ("enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "jit = off", "plan_cache_mode = force_generic_plan")
 DISPATCH_TEN = (
     "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(*) FROM runlane.queue q, runlane.dispatch_fairly_v1(q, 10, clock_timestamp()) e"
@@ -44,7 +44,7 @@ def scratch(lane: Lane) -> Iterator[Lane]:
     lane.connection.execute("UPDATE runlane.queue_counter SET waiting = 0, dispatched = 0")
 
 
-def buffers(lane: Lane, partitions: int, *, each: int = 2, blocked: int = 0, tenants: int = 0) -> float:
+def buffers(lane: Lane, partitions: int, *, each: int = 2, blocked: int = 0, tenants: int = 0, then: str = "") -> float:
     """The median buffers of a dispatch of ten."""
     connection = lane.connection
     connection.execute("TRUNCATE runlane.waiting, runlane.partition, runlane.tenant, runlane.dispatch, runlane.event")
@@ -54,6 +54,7 @@ def buffers(lane: Lane, partitions: int, *, each: int = 2, blocked: int = 0, ten
     asked = {"partitions": partitions, "each": each, "blocked": blocked, "tenants": tenants}
     connection.execute(FILL.encode(), asked)
     connection.execute(WAIT.encode(), asked)
+    connection.execute(then.encode())
     connection.execute("VACUUM ANALYZE runlane.partition, runlane.waiting, runlane.tenant")
     for pin in PINS:
         connection.execute(f"SET {pin}".encode())
@@ -81,6 +82,12 @@ def test_a_dispatch_costs_hardly_more_with_a_long_backlog(scratch: Lane) -> None
 
 def test_a_dispatch_costs_nothing_for_partitions_that_are_blocked(scratch: Lane) -> None:
     assert buffers(scratch, MANY, blocked=MANY - MANY // 100) <= 1.2 * buffers(scratch, MANY)
+
+
+def test_a_dispatch_costs_nothing_for_partitions_that_are_throttled(scratch: Lane) -> None:
+    scratch.queues(Queue("work", concurrency_limit=2, dispatch_window=1_000_000, throttle=Throttle(1000, "1s")))
+    asleep = "UPDATE runlane.partition SET state = 't', occupied = 0, ready_at = now() + interval '1 hour' WHERE state = 'b'"
+    assert buffers(scratch, SOME, blocked=SOME - SOME // 20, then=asleep) <= 1.2 * buffers(scratch, SOME)
 
 
 def test_a_key_leaves_the_scan_when_it_is_blocked_and_comes_back(lane: Lane) -> None:

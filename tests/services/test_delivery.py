@@ -193,6 +193,18 @@ def test_a_wakeup_that_comes_a_moment_early_is_held_until_its_run_is_due(bench: 
     assert bench.deliveries.outcomes[run.run_id].kind == OutcomeKind.SUCCEEDED
 
 
+def test_a_throttled_run_is_held_for_longer_and_outside_the_slots() -> None:
+    later, now = claimed("quick", "1"), claimed("quick", "2")
+    bench = Bench([quick], worker_concurrency=1)
+    turn = timedelta(seconds=1.05)
+    bench.deliveries.claims += [ClaimBatch((now,), (Refusal(later.run_id, "throttled", turn),)), ClaimBatch((later,))]
+    began = monotonic()
+    assert bench.runlane.execute_deliveries(records([later, now]), lambda: 60) == ()
+    assert monotonic() - began >= 1.05
+    assert list(bench.deliveries.outcomes) == [now.run_id, later.run_id]
+    assert not bench.transport.published
+
+
 def test_a_wakeup_that_comes_much_too_early_is_sent_again_with_a_delay(bench: Bench) -> None:
     one, two = run_id(), run_id()
     refusals = (Refusal(one, "not_due", timedelta(seconds=40)), Refusal(two, "not_due", timedelta(hours=1)))

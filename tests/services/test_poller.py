@@ -132,6 +132,20 @@ def test_a_worker_whose_places_are_all_taken_tends_to_what_is_due() -> None:
     assert not running.is_alive()
 
 
+def test_the_next_look_is_when_a_throttle_permits_the_next_start(polled: Polled) -> None:
+    polled.bench.deliveries.looks.append(Look(is_dispatched=False, starts_in=timedelta(milliseconds=15)))
+    assert polled.pause() == 0.015
+
+
+def test_a_drain_waits_for_what_a_throttle_holds_back() -> None:
+    drained = Polled(until_dry=True)
+    drained.bench.deliveries.looks += [Look(is_dispatched=False, starts_in=timedelta(minutes=1)), NOTHING]
+    drained.poller.take(1)
+    assert drained.poller.is_open
+    drained.poller.take(1)
+    assert not drained.poller.is_open
+
+
 def test_a_poller_outlives_trouble_with_storage_and_waits_longer_each_time(polled: Polled) -> None:
     polled.bench.deliveries.looks += [GONE] * 8
     assert [polled.pause() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
