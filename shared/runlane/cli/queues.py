@@ -126,7 +126,7 @@ def _table(found: tuple[QueueStats, ...]) -> RenderableType:
     return table(columns, map(_row, found), empty="no queue is registered")
 
 
-_BLOCKS = {"paused": "a pause", "window": "dispatch_window"}
+_BLOCKS = {"paused": "a pause", "throttled": "the throttle", "window": "dispatch_window"}
 
 
 def _row(queue: QueueStats) -> list[object]:
