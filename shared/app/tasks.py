@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from app import provider
 from app.queues import exports, invoice_sync
-from runlane import Context, Exponential, NonRetryable, Release, Retry, task
+from runlane import Context, Exponential, NonRetryable, Release, Retry, Schedule, task
 
 
 class SyncInvoices(BaseModel):
@@ -18,6 +18,10 @@ class SyncInvoices(BaseModel):
     queue=invoice_sync,
     concurrency_key=lambda payload: payload.customer,
     retry=Retry(max_attempts=5, backoff=Exponential("1s", max="5m")),
+    schedules=[
+        # Off, since an example should do nothing by itself; `runlane schedules trigger invoices.nightly` makes a run of it.
+        Schedule("invoices.nightly", cron="30 2 * * *", timezone="America/New_York", payload=SyncInvoices(customer="acme"), enabled=False),
+    ],
 )
 def sync_invoices(payload: SyncInvoices, ctx: Context) -> dict[str, int]:
     """Bring a customer's invoices up to date. An attempt that fails starts over, so pages must be safe to read twice."""

@@ -287,6 +287,33 @@ def test_a_run_now_is_made_in_this_process(run: Run) -> None:
     assert (refused.code, refused.out, "runlane queues resume" in refused.err) == (1, "", True)
 
 
+def test_schedules_are_listed_paused_resumed_and_triggered(run: Run) -> None:
+    (record,) = run("schedules", "list", "--json").document["data"]
+    assert tuple(record) == MANUALS["schedules list"].entries["data"]
+    assert (record["schedule_id"], record["state"], record["timezone"]) == ("invoices.nightly", "disabled", "America/New_York")
+    listed = run("schedules", "list").out
+    assert "30 2 * * * America/New_York" in listed
+    assert listed.endswith("next: runlane schedules next invoices.nightly\n")
+    fires = run("schedules", "next", "invoices.nightly", "--count", "3", "--json").document["data"]
+    assert [tuple(fire) for fire in fires] == [MANUALS["schedules next"].entries["data"]] * 3
+    assert run("schedules", "next", "invoices.nightly").out.count(":30:00Z") == 2 * 5
+    paused = run("schedules", "pause", "invoices.nightly", "--json").document
+    assert paused == {"schedule_id": "invoices.nightly", "cancelled": 0}
+    resumed = run("schedules", "resume", "invoices.nightly", "--json").document
+    assert resumed == {"schedule_id": "invoices.nightly", "state": "disabled", "next_fire_at": None}
+    made = run("schedules", "trigger", "invoices.nightly", "--json").document
+    assert tuple(made) == MANUALS["schedules trigger"].fields
+    found = run("runs", "list", "--source", "schedule", "--json").document["data"]
+    assert [one["run_id"] for one in found] == [made["run_id"]]
+
+
+def test_an_unknown_schedule_is_refused_with_what_there_is(run: Run) -> None:
+    refused = run("schedules", "pause", "invoices.nightli")
+    assert (refused.code, refused.out) == (1, "")
+    assert "did you mean 'invoices.nightly'?" in refused.err
+    assert run("schedules", "next", "invoices.nightly", "--count", "0").code == 2
+
+
 def test_a_watched_run_is_told_change_by_change_until_it_ends(project: Path, run: Run) -> None:
     run_id = run("trigger", "exports.fetch", '{"export_id": "x"}', "--delay", "1h", "--json").document["run_id"]
     with watching(project, "runs", "show", run_id, "--json") as watched:

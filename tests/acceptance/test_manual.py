@@ -40,6 +40,8 @@ FIELDS = {
     "queues pause": "queue tenant concurrency_key given_back",
     "queues resume": "queue tenant concurrency_key published",
     "queues weight": "queue tenant weight",
+    "doctor": "is_well findings",
+    "doctor findings": "check level what why remedy",
     "schedules list": "data",
     "schedules list data": "schedule_id state task queue cron timezone every run_at jitter catch_up payload enabled paused_at next_fire_at "
     "last_fire_at last_run_id",

@@ -15,7 +15,9 @@ from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.run import TERMINAL
+from runlane.domain.schedule import Fire, Timing
 from runlane.ports.operations import PruneFilter
+from runlane.ports.schedules import DueSchedule, Plan, ScheduleDefinition
 from runlane.ports.stores import NewRun
 from tests.postgres.factories import LEASE, T, children, new_run, settlement
 
@@ -199,3 +201,36 @@ def _keyed(rng: random.Random, shape: str, *, backwards: bool) -> list[NewRun]:
         for place, run in enumerate(runs_of(shape))
     ]
     return found[::-1] if backwards else found
+
+
+def schedule_runs(shape: str) -> Move:
+    """Schedules with and without singleton keys: fired ahead and late, paused, resumed, changed and removed."""
+
+    def move(process: Process) -> None:
+        store, rng = process.storage.schedules, process.rng
+        found = _scheduled(rng, shape)
+        if rng.random() < 0.5:
+            store.write_schedules(found, actor=None)
+        due = store.due_schedules(limit=100)
+        rng.shuffle(found)
+        store.materialize([_late_and_ahead(one) for one in due])
+        store.pause(found[0].schedule_id, actor=None)
+        store.resume(found[0].schedule_id, actor=None)
+        store.trigger(found[1].schedule_id, actor=None)
+
+    return move
+
+
+def _scheduled(rng: random.Random, shape: str) -> list[ScheduleDefinition]:
+    runs = runs_of(shape)
+    runs[::2] = [replace(run, singleton_key=f"s{place % 10}", singleton_mode="latest") for place, run in enumerate(runs[::2])]
+    definitions = [
+        ScheduleDefinition(f"{place}", Timing(every=timedelta(hours=1)), True, replace(run, priority=rng.randrange(3)))
+        for place, run in enumerate(runs)
+    ]
+    return rng.sample(definitions, len(definitions) - 2)
+
+
+def _late_and_ahead(due: DueSchedule) -> Plan:
+    fires = tuple(Fire(moment, moment) for moment in (due.now - timedelta(minutes=1), due.now + timedelta(hours=1)))
+    return Plan(due.schedule_id, due.version, due.now, due.now, fires)

@@ -29,6 +29,7 @@ from tests.postgres.moves import (
     operate_on_anything,
     pause,
     runs_of,
+    schedule_runs,
     succeed,
     trigger,
     trigger_in_a_hurry,
@@ -120,3 +121,8 @@ def test_folding_against_settling_and_joined_callers(contend: Contend, shape: st
 def test_keys_taken_in_opposite_order_against_everything_that_ends_runs(contend: Contend, shape: str) -> None:
     keyed = [succeed(shape), succeed(shape, backwards=True), join_as_successors(shape)]
     contend(*keyed, drain, cancel_anything, claim_anything(), maintain, rounds=15)
+
+
+def test_schedules_that_fire_and_change_against_everything_that_moves_runs(contend: Contend, shape: str) -> None:
+    schedules = [schedule_runs(shape), schedule_runs(shape), schedule_runs(shape)]
+    contend(*schedules, succeed(shape, backwards=True), drain, cancel_anything, maintain)

@@ -17,6 +17,7 @@ from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
 from runlane.adapters.postgres.operations import PostgresOperationStore
 from runlane.adapters.postgres.queues import PostgresQueueStore
 from runlane.adapters.postgres.runs import PostgresRunStore
+from runlane.adapters.postgres.schedules import PostgresScheduleStore
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.postgres.trigger import PostgresTriggerStore
 
@@ -82,6 +83,7 @@ class WatchedStorage(PostgresStorage):
         self.operations = PostgresOperationStore(self.session)
         self.runs = PostgresRunStore(self.session)
         self.queues = PostgresQueueStore(self.session, lease_for=_LEASE)
+        self.schedules = PostgresScheduleStore(self.session)
 
     def close(self) -> None:
         self.session.close()

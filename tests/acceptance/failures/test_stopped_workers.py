@@ -51,7 +51,8 @@ def test_an_attempt_that_outlives_the_grace_is_released_whether_it_listens_or_no
     assert leases(stage) == 0
     assert {stage.get(run_id).status for run_id in runs} == {Status.RELEASED}
     assert {stage.get(run_id).failures for run_id in runs} == {0}
-    assert json.loads(stage.log[stage.log.index("{\n") :]) == {
+    # A thread that was left to itself may say something after the report.
+    assert json.JSONDecoder().raw_decode(stage.log, stage.log.index("{\n"))[0] == {
         "mode": mode,
         "queues": ["main", "single", "ordered"],
         "attempts": {"released": 2},
