@@ -135,15 +135,19 @@ END $$;
 -- rows, which come last in the lock order; so this never waits for a lock, and leaves the work to whoever holds one.
 CREATE FUNCTION {schema}.refill_window_v1(p_queue_id int, p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE q {schema}.queue := {schema}.try_enter_queue_v1(p_queue_id); v_room int;
+DECLARE q {schema}.queue := {schema}.try_enter_queue_v1(p_queue_id); v_room int; v_now timestamptz := p_now; v_is_due boolean := false;
 BEGIN
     IF q.queue_id IS NULL THEN
         RETURN;
     END IF;
     v_room := {schema}.window_room_v1(q);
-    -- Throttled partitions have their own time to come back, which is not put off.
-    IF v_room > 0 AND (v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window)) OR q.throttle_step IS NOT NULL) THEN
-        RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, p_now);
+    IF q.throttle_step IS NOT NULL THEN
+        -- Throttled partitions have their own time to come back, which is not put off.
+        v_now := clock_timestamp();
+        v_is_due := EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now);
+    END IF;
+    IF v_room > 0 AND (v_is_due OR v_room >= least(q.dispatch_window / 2, coalesce(q.total_limit, q.dispatch_window))) THEN
+        RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, v_room, v_now);
     END IF;
 END $$;
 
