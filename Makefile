@@ -18,10 +18,10 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test lint format docs bench gate build lock clean
+.PHONY: help demo dev test test-thorough lint format docs bench gate build lock clean
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(LOCAL) ## two thousand runs through the real handlers, on a local Postgres and SQS
 	@.venv/bin/runlane demo
@@ -29,8 +29,11 @@ demo: $(LOCAL) ## two thousand runs through the real handlers, on a local Postgr
 dev: $(LOCAL) ## the whole product on this machine, until interrupted
 	@.venv/bin/runlane dev
 
-test: $(DEV) ## every test
-	.venv/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: $(DEV) ## every test but the thorough ones
+	.venv/bin/python -m pytest -m "not thorough" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+test-thorough: $(DEV) ## what those show, in every other shape and order
+	.venv/bin/python -m pytest -m thorough --numprocesses 3 --dist load
 
 lint: $(DEV) ## style, types and the direction of imports
 	.venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/lint-imports

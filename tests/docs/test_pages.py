@@ -34,11 +34,21 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
+FIRST_READ = ("README.md", "tutorial.md", "guide.md")
+
+
 def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(snippet.kind != SHOWN for snippet in read(page))], ids=_name)
+RUN = [
+    pytest.param(page, id=_name(page), marks=[] if page.name in FIRST_READ else [pytest.mark.thorough])
+    for page in PAGES
+    if any(snippet.kind != SHOWN for snippet in read(page))
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_what_a_page_says_is_so(page: Path, problems: Problems) -> None:
     if problem := problems(page):
         pytest.fail(problem, pytrace=False)

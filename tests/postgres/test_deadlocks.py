@@ -85,44 +85,53 @@ def test_claims_of_overlapping_batches_in_opposite_order(lane: Lane, other_stora
         lane.succeed(*first.claims, *second.claims)
 
 
+@pytest.mark.thorough
 def test_claims_with_and_without_dispatch_rows_against_settling_and_giving_back(contend: Contend, lane: Lane, shape: str) -> None:
     lane.trigger(*runs_of(shape) * 3)
     contend(claim_anything(), claim_anything(backwards=True), drain, trigger(shape), expire_all)
 
 
+@pytest.mark.thorough
 def test_cancelling_against_claim_and_settle(contend: Contend, lane: Lane, shape: str) -> None:
     lane.trigger(*runs_of(shape) * 3)
     contend(cancel_anything, cancel_anything, claim_anything(), drain, trigger(shape))
 
 
+@pytest.mark.thorough
 def test_cancelling_against_timers_that_fire(contend: Contend, shape: str) -> None:
     contend(cancel_anything, cancel_anything, maintain, trigger(shape, delay=SOON), drain)
 
 
+@pytest.mark.thorough
 def test_cancelling_and_settling_against_pausing(contend: Contend, lane: Lane, shape: str) -> None:
     lane.trigger(*runs_of(shape) * 2)
     contend(pause, pause, cancel_anything, claim_anything(), drain, trigger(shape), rounds=15)
 
 
+@pytest.mark.thorough
 def test_deadlines_of_two_ticks_against_settling(contend: Contend, shape: str) -> None:
     contend(trigger_in_a_hurry(shape), trigger_in_a_hurry(shape, backwards=True), drain, drain, maintain)
 
 
+@pytest.mark.thorough
 def test_operators_against_workers_and_ticks(contend: Contend, lane: Lane, shape: str) -> None:
     lane.trigger(*runs_of(shape) * 2)
     operators = [operate_on_anything(), operate_on_anything(backwards=True), make_again(), make_again(backwards=True)]
     contend(*operators, drain, maintain, claim_anything(), trigger(shape))
 
 
+@pytest.mark.thorough
 def test_folding_against_settling_and_joined_callers(contend: Contend, shape: str) -> None:
     contend(join(shape), join(shape), maintain, maintain, drain, cancel_anything)
 
 
+@pytest.mark.thorough
 def test_keys_taken_in_opposite_order_against_everything_that_ends_runs(contend: Contend, shape: str) -> None:
     keyed = [succeed(shape), succeed(shape, backwards=True), join_as_successors(shape)]
     contend(*keyed, drain, cancel_anything, claim_anything(), maintain, rounds=15)
 
 
+@pytest.mark.thorough
 def test_schedules_that_fire_and_change_against_everything_that_moves_runs(contend: Contend, shape: str) -> None:
     schedules = [schedule_runs(shape), schedule_runs(shape), schedule_runs(shape)]
     contend(*schedules, succeed(shape, backwards=True), drain, cancel_anything, maintain)

@@ -376,7 +376,9 @@ def still(connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
         connection.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)".encode())
 
 
-@pytest.mark.parametrize("seen", [no_rows, hardly_a_row, rows_of_others, rows_that_are_gone])
+@pytest.mark.parametrize(
+    "seen", [rows_that_are_gone, *(pytest.param(seen, marks=pytest.mark.thorough) for seen in (no_rows, hardly_a_row, rows_of_others))]
+)
 def test_a_run_of_a_burst_costs_the_same_whatever_the_statistics_saw(
     dsn: str, still: psycopg.Connection, lane: Lane, seen: Callable[[Lane], None]
 ) -> None:

@@ -25,7 +25,7 @@ from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 from tests.postgres.workers import run_processes, trigger_in_turn
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.thorough]
 HOUR = timedelta(hours=1)
 ROUNDS = 5
 

@@ -79,7 +79,7 @@ def test_a_hanging_sqs_is_given_up() -> None:
         sqs.behaviours = [sqs.hang]
         started = time.monotonic()
         assert only(publish(sqs, wakeups(2), read_timeout=0.2)) == (False, True, "transport_unavailable")
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
 
 
 def test_an_sqs_that_is_not_there_is_retryable() -> None:

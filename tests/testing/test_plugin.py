@@ -94,6 +94,7 @@ WITHOUT = """
 """
 
 
+@pytest.mark.thorough
 def test_a_first_test_without_the_fixture_fails_and_does_not_reach_the_database_of_the_environment(
     project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_first_test_without_the_fixture_fails_and_does_not_reach_the_database_
     assert runs(runlane_database) == 0
 
 
+@pytest.mark.thorough
 def test_without_the_ini_option_the_use_of_the_fixture_anywhere_protects_the_other_tests(
     project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +154,7 @@ def runs(dsn: str) -> int:
         return int(count)
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_do_not_meet(project: pytest.Pytester, server_dsn: str) -> None:
     before = databases(server_dsn)
     project.makepyfile("""
@@ -167,6 +170,7 @@ def test_workers_of_xdist_do_not_meet(project: pytest.Pytester, server_dsn: str)
     assert databases(server_dsn) == before
 
 
+@pytest.mark.thorough
 def test_what_a_killed_session_leaves_is_gone_after_the_next(project: pytest.Pytester, server_dsn: str) -> None:
     before = databases(server_dsn)
     ready = project.path / "ready"
@@ -183,6 +187,7 @@ def test_what_a_killed_session_leaves_is_gone_after_the_next(project: pytest.Pyt
     assert databases(server_dsn) == before
 
 
+@pytest.mark.thorough
 def test_a_server_is_started_for_a_session_that_names_none_and_ends_with_it(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,7 @@ def test_a_server_is_started_for_a_session_that_names_none_and_ends_with_it(
     wait_for(Path(folder), there=False)
 
 
+@pytest.mark.thorough
 def test_an_application_that_is_made_anew_at_each_call_is_refused(project: pytest.Pytester) -> None:
     project.makepyfile(shop=APP.format(decorator=""), test_it="def test_it(runlane):\n    pass\n")
     result = project.runpytest_subprocess()

@@ -27,6 +27,8 @@ Draw = Callable[[int, int], Play]
 LENGTH = 100
 PLAYS = [(draw_play, seed) for seed in range(80)] + [(draw_throttled_play, seed) for seed in range(20)]
 PARTS = [(18, PLAYS[start : start + 10]) for start in range(0, len(PLAYS), 10)] + [(15, PLAYS[::12])]
+FIRST = (0, 8)
+"""The parts of the short suite: one without a throttle and one with it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,13 @@ def stages(running: Callable[[int], Running]) -> Iterator[Callable[[int], Stage]
         yield prepare
 
 
-@pytest.mark.parametrize(("major", "plays"), PARTS, ids=[f"postgres{major}-{place}" for place, (major, _) in enumerate(PARTS)])
+@pytest.mark.parametrize(
+    ("major", "plays"),
+    [
+        pytest.param(major, plays, id=f"postgres{major}-{place}", marks=[] if place in FIRST else [pytest.mark.thorough])
+        for place, (major, plays) in enumerate(PARTS)
+    ],
+)
 def test_the_sql_starts_whom_the_model_starts(stages: Callable[[int], Stage], major: int, plays: Sequence[tuple[Draw, int]]) -> None:
     stage = stages(major)
     for draw, seed in plays:
@@ -69,6 +77,7 @@ def test_ten_thousand_operations_are_compared() -> None:
     assert sum(len(draw(seed, LENGTH).operations) for draw, seed in PLAYS) == 10_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_model_sees_that(stages: Callable[[int], Stage], mutation: str) -> None:
     stage = stages(18)
