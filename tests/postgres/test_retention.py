@@ -168,6 +168,7 @@ class Mortal:
         return call
 
 
+@pytest.mark.thorough
 def test_killed_after_any_statement_the_next_pass_goes_on(lane: Lane, old: str, monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
     ahead = lane.trigger_one("free", delay=YEAR)
     audit = PostgresAudit(Session(FixedSource(dsn), "runlane"))
@@ -194,6 +195,7 @@ def test_killed_after_any_statement_the_next_pass_goes_on(lane: Lane, old: str, 
     audit.close()
 
 
+@pytest.mark.thorough
 def test_a_long_reader_keeps_a_week_and_makes_nobody_wait(lane: Lane, old: str, dsn: str) -> None:
     gone = age_run(lane, lane.ended("free"))
     with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:

@@ -152,6 +152,7 @@ def test_a_database_that_is_only_named_alike_is_kept(server_dsn: str, foreign: l
 
 
 @pytest.mark.parametrize("name", [FOREIGN[0], f"{PREFIX}0123456789ab_2"], ids=["named alike", "named the same"])
+@pytest.mark.thorough
 def test_the_database_that_one_is_given_is_kept(server_dsn: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     execute(server_dsn, f"CREATE DATABASE {name} STRATEGY FILE_COPY")
     monkeypatch.setenv("RUNLANE_TEST_DATABASE_URL", make_conninfo(server_dsn, dbname=name))

@@ -123,6 +123,7 @@ def test_without_the_ini_option_the_use_of_the_fixture_anywhere_protects_the_oth
     assert runs(runlane_database) == 0
 
 
+@pytest.mark.thorough
 def test_a_project_that_names_no_application_keeps_its_environment(
     project: pytest.Pytester, shop: Runlane, runlane_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +216,7 @@ def test_an_application_that_is_made_anew_at_each_call_is_refused(project: pytes
     result.stdout.fnmatch_lines("*shop:runlane makes another Runlane at each call*functools.cache*")
 
 
+@pytest.mark.thorough
 def test_a_project_that_uses_no_fixture_pays_nothing(project: pytest.Pytester) -> None:
     project.makepyfile("""
         import sys

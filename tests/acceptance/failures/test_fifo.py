@@ -45,7 +45,7 @@ def publish_again(stage: Stage, run_ids: list[RunId], group: str) -> None:
     lane.transport.close()
 
 
-@pytest.mark.parametrize("worker", ["function", "consumer"])
+@pytest.mark.parametrize("worker", ["function", pytest.param("consumer", marks=pytest.mark.thorough)])
 def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_overlap(worker: str, open_fifo_stage: OpenStage) -> None:
     stage = open_fifo_stage(lease="1s")
     groups = {group: [group * 100 + number for number in range(8)] for group in range(3)}

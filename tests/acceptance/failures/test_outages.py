@@ -19,7 +19,7 @@ from tests.acceptance.failures.tasks import held, noop, noted
 from tests.acceptance.failures.test_postgres_crash import Producer, any_ended, succeeded
 from tests.waiting import until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow, pytest.mark.thorough]
 
 POSTGRES_OUTAGE = 2.0
 """Seconds; more than what a worker on Lambda would wait with an outcome."""
