@@ -64,6 +64,21 @@ def test_nothing_goes_before_its_time(lane: Lane, old: str) -> None:
     assert weeks(lane)[old] == ALL
 
 
+@pytest.mark.parametrize("kept_for", ["23 hours", "-1 year", "0", "1 month -30 days"])
+def test_less_than_a_day_is_refused_by_the_database(lane: Lane, old: str, kept_for: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="a day at least"):
+        lane.connection.execute("SELECT runlane.retain_v1(%s::interval, 500)", (kept_for,))
+    assert weeks(lane)[old] == ALL
+
+
+def test_no_interval_lists_a_week_that_has_not_ended(lane: Lane, old: str) -> None:
+    """A day as intervals compare, of months with 30 days; less than nothing by the calendar."""
+    present = set(weeks(lane)) - {old}
+    lane.connection.execute("SELECT runlane.retain_v1(make_interval(months => -1200, days => 36001), 1)")
+    listed = lane.connection.execute("SELECT to_char(runlane.run_id_time_v1(low) AT TIME ZONE 'UTC', 'YYYYMMDD') FROM runlane.retention")
+    assert present.isdisjoint(week for (week,) in listed)
+
+
 def test_where_runs_are_kept_for_ever_a_pass_is_only_noted(lane: Lane, old: str) -> None:
     age_run(lane, lane.ended("free"))
     assert not lane.storage.maintenance.retain(keep_for=None, limit=500).more

@@ -260,6 +260,7 @@ BEGIN
     END LOOP;
     RETURN v_made;
 END $$;
+REVOKE ALL ON FUNCTION {schema}.ensure_partitions_v1(timestamptz, int) FROM PUBLIC;
 
 -- The least run id of an instant.
 CREATE FUNCTION {schema}.run_id_floor_v1(p_at timestamptz) RETURNS uuid

@@ -160,14 +160,23 @@ BEGIN
     action := 'dropped';
 END $$;
 
--- One bounded step of retention, and a note that the pass came here; p_for NULL: keep for ever. Safe when run twice at once: who looks at a week has it to himself, and one that is being detached rests
--- meanwhile. It waits a fifth of a second for a lock at most, and then leaves the week for a minute. Answers what was done:
--- 'none', 'swept' (and how many runs were looked at), 'detach' (to be done by the caller), 'detached', 'dropped' or 'busy'.
--- It runs as the schema's owner, since the runtime's role owns no table; its names are constants and its numbers typed.
+-- One bounded step of retention, and a note that the pass came here; p_for NULL: keep for ever; a day at least. Safe when run twice at
+-- once: who looks at a week has it to himself, and one that is being detached rests meanwhile. It waits a fifth of a second for a lock at
+-- most, and then leaves the week for a minute. Answers what was done: 'none', 'swept' (and how many runs were looked at), 'detach' (to be
+-- done by the caller), 'detached', 'dropped' or 'busy'. It runs as the schema's owner, since the runtime's role owns no table; its names
+-- are constants and its numbers typed, and only whom the schema is granted to may call it.
 CREATE FUNCTION {schema}.retain_v1(p_for interval, p_limit int, OUT action text, OUT parent text, OUT part text, OUT looked_at int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
-DECLARE v_now timestamptz := clock_timestamp(); v_cutoff uuid := {schema}.run_id_floor_v1(v_now - p_for); w {schema}.retention;
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    -- An interval of months and days may be a day long here, and reach into the future there.
+    v_before timestamptz := least(v_now - p_for, v_now);
+    v_cutoff uuid := {schema}.run_id_floor_v1(v_before);
+    w {schema}.retention;
 BEGIN
+    IF p_for < interval '1 day' THEN
+        RAISE EXCEPTION 'ended runs are kept for a day at least, not for %', p_for USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     looked_at := 0;
     action := 'none';
     PERFORM {schema}.note_tick_v1(v_now);
@@ -194,7 +203,7 @@ BEGIN
             SELECT d.action, d.parent, d.part INTO action, parent, part FROM {schema}.drop_week_v1(w) d;
         ELSE
             action := 'swept';
-            looked_at := {schema}.sweep_week_v1(w, v_now - p_for, p_limit, v_now);
+            looked_at := {schema}.sweep_week_v1(w, v_before, p_limit, v_now);
         END IF;
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
         action := 'busy';
@@ -203,6 +212,7 @@ BEGIN
         UPDATE {schema}.retention SET rests_until = v_now + interval '1 minute' WHERE low = w.low;
     END IF;
 END $$;
+REVOKE ALL ON FUNCTION {schema}.retain_v1(interval, int) FROM PUBLIC;
 
 -- A week whose table its caller has detached need not rest.
 CREATE FUNCTION {schema}.detached_v1(p_part text) RETURNS void
