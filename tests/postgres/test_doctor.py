@@ -21,6 +21,8 @@ from tests.postgres.factories import Lane
 pytestmark = pytest.mark.postgres
 LIMITS = "-c statement_timeout=30s -c idle_in_transaction_session_timeout=1min"
 
+WRONG = (Level.WARNING, Level.FAILURE)
+
 
 def opened(dsn: str) -> PostgresHealth:
     return PostgresHealth(Session(FixedSource(f"{dsn} options='{LIMITS}'"), "runlane"))
@@ -42,7 +44,7 @@ def findings(health: PostgresHealth, environment: str = "test") -> tuple[Finding
 
 
 def wrong(health: PostgresHealth, environment: str = "test") -> dict[str, Finding]:
-    return {finding.check: finding for finding in findings(health, environment) if finding.level.is_wrong}
+    return {finding.check: finding for finding in findings(health, environment) if finding.level in WRONG}
 
 
 def test_nothing_is_wrong_with_a_new_database(health: PostgresHealth) -> None:

@@ -11,12 +11,13 @@ import pytest
 from runlane.domain.errors import UnavailableError
 from runlane.domain.finding import Finding, Level
 from runlane.ports.health import HorizonHolder, IdAges, PartitionGap, SchemaState, ServerState, TableState, UpkeepState
-from runlane.services.doctor import examine
+from runlane.services.doctor import Report, examine
 from runlane.services.doctor.database import catalog_checks, database_checks
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SERVER = ServerState("18.1", "app", NOW, 100, 10, True, MINUTE, MINUTE, True)
+WRONG = (Level.WARNING, Level.FAILURE)
 UPKEEP = UpkeepState(timedelta(seconds=40), None, None, ())
 
 
@@ -49,7 +50,7 @@ def found(health: FakeHealth) -> list[Finding]:
 
 
 def wrong(**facts: Any) -> list[tuple[str, Level]]:
-    return [(finding.check, finding.level) for finding in found(FakeHealth(**facts)) if finding.level.is_wrong]
+    return [(finding.check, finding.level) for finding in found(FakeHealth(**facts)) if finding.level in WRONG]
 
 
 def held(age: int, held_for: timedelta | None = None) -> tuple[HorizonHolder, ...]:
@@ -87,6 +88,15 @@ def test_what_is_wrong_is_told_by_its_measure(facts: dict[str, Any], check: str,
     assert wrong(**facts) == [(check, level)]
 
 
+def test_warnings_alone_leave_it_well() -> None:
+    def report(**facts: Any) -> Report:
+        return examine(database_checks(FakeHealth(**facts), environment="production", migrations={1: "0001"}, now=lambda: NOW))
+
+    warned = report(server=replace(SERVER, statement_timeout=None, connections=80))
+    assert (warned.is_well, warned.count(Level.WARNING), warned.count(Level.FAILURE)) == (True, 2, 0)
+    assert not report(server=replace(SERVER, connections=100)).is_well
+
+
 def test_what_is_below_every_measure_is_not_told() -> None:
     assert wrong(horizon=(*held(49_999), *held(10**9, timedelta(seconds=59))), tables=(TableState("lease", 49_999, True),)) == []
 
@@ -101,7 +111,7 @@ def test_everything_that_is_wrong_says_why_and_what_mends_it() -> None:
             partition_gaps=(PartitionGap(0, "run"),),
         )
     )
-    told = [finding for finding in findings if finding.level.is_wrong]
+    told = [finding for finding in findings if finding.level in WRONG]
     assert len(told) >= 7
     assert [finding.check for finding in told if not (finding.why and finding.remedy)] == []
 

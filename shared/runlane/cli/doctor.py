@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "unseen": "dim", "warning": "yellow", "failure": "bold red"}
 
 
-def doctor(app: AppPath = None, as_json: AsJson = False) -> None:
-    """Say what is wrong with the environment and what mends it; exit code 1 if something is."""
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")]
+
+
+def doctor(app: AppPath = None, strict: Strict = False, as_json: AsJson = False) -> None:
+    """Say what is wrong with the environment and what mends it; exit code 1 for failures."""
     found = settings(app)
     from runlane.bootstrap import health, release_migrations
+    from runlane.domain.finding import Level
     from runlane.services.doctor import examine
     from runlane.services.doctor.database import catalog_checks, database_checks
 
@@ -35,7 +39,7 @@ def doctor(app: AppPath = None, as_json: AsJson = False) -> None:
             )
         )
     answer(report, as_json, lambda: _shown(report))
-    if not report.is_well:
+    if not report.is_well or (strict and report.count(Level.WARNING)):
         raise typer.Exit(1)
 
 
@@ -49,5 +53,13 @@ def _shown(report: Report) -> RenderableType:
         for label, text in (("why", finding.why), ("remedy", finding.remedy)):
             if text:
                 shown.append(f"         {label}: {text}\n", style="dim" if label == "why" else "")
-    shown.append("all is well" if report.is_well else "something is wrong")
+    shown.append(_summary(report))
     return shown
+
+
+def _summary(report: Report) -> str:
+    from runlane.domain.finding import Level
+
+    counted = ((report.count(Level.FAILURE), "failure"), (report.count(Level.WARNING), "warning"))
+    told = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted if count]
+    return ", ".join(told) or "all is well"

@@ -7,16 +7,12 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """`unseen`: this role may not look, so that nothing is known."""
+    """`warning`: it may become a failure, or make one worse. `unseen`: this role may not look, so that nothing is known."""
 
     OK = "ok"
     UNSEEN = "unseen"
     WARNING = "warning"
     FAILURE = "failure"
-
-    @property
-    def is_wrong(self) -> bool:
-        return self in (Level.WARNING, Level.FAILURE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,13 @@ Check = Callable[[], Iterable[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`is_well`: nothing is wrong, as far as could be seen."""
+    """`is_well`: nothing fails, as far as could be seen; there may be warnings."""
 
     is_well: bool
     findings: tuple[Finding, ...]
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level is level for finding in self.findings)
 
 
 def examine(checks: Sequence[tuple[str, Check]]) -> Report:
@@ -28,4 +31,4 @@ def examine(checks: Sequence[tuple[str, Check]]) -> Report:
             findings += check()
         except RunlaneError as error:
             findings.append(Finding(name, Level.FAILURE, f"could not be looked at: {error.message}"))
-    return Report(not any(finding.level.is_wrong for finding in findings), tuple(findings))
+    return Report(all(finding.level is not Level.FAILURE for finding in findings), tuple(findings))
