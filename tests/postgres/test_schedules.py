@@ -106,6 +106,17 @@ def test_a_second_tick_makes_nothing_twice(work: Stage) -> None:
     assert work.tick() == Materialized(frozenset({"s"}))
 
 
+def test_fires_of_cron_are_minutes_and_passes_at_any_moment_make_each_once(work: Stage) -> None:
+    work.put(work.definition(every=None, cron="* * * * *", timezone="America/New_York"))
+    for _ in range(3):
+        work.tick()
+        work.connection.execute("UPDATE runlane.schedule SET decided_until = decided_until - interval '3.7 s', look_at = clock_timestamp()")
+    found = fired(work)
+    assert len(found) >= 4
+    assert [fire - found[0] for fire in found] == [timedelta(minutes=number) for number in range(len(found))]
+    assert found[0].timestamp() % 60 == 0
+
+
 def test_ticks_that_decide_at_once_make_one_run_for_each_fire(
     work: Stage, other_storage: PostgresStorage, third_storage: PostgresStorage
 ) -> None:

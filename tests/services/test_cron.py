@@ -39,6 +39,13 @@ def test_a_time_that_comes_twice_fires_the_first_time() -> None:
     assert fires("0 0-3 * * *", NEW_YORK, "2026-11-01") == ["01 00:00-0400", "01 01:00-0400", "01 02:00-0500", "01 03:00-0500"]
 
 
+def test_a_fire_is_a_whole_second_however_broken_the_moment_before_it() -> None:
+    following, fire = Cron("* * * * *", NEW_YORK).next_after, datetime(2026, 11, 30, 12, tzinfo=UTC)
+    for microseconds in (1, 300_000, 999_999):
+        assert following(fire - timedelta(microseconds=microseconds)) == fire
+        assert following(fire + timedelta(microseconds=microseconds)) == fire + MINUTE
+
+
 def test_each_minute_neither_stops_nor_bursts_at_a_clock_change() -> None:
     for day, minutes in (("2026-03-08", 23 * 60), ("2026-11-01", 25 * 60), ("2026-06-01", 24 * 60)):
         found = list(_instants("* * * * *", NEW_YORK, day))
@@ -133,9 +140,12 @@ _EXPRESSIONS = st.builds(
 _ZONES = st.sampled_from([NEW_YORK, LORD_HOWE, APIA, "Europe/Berlin", "America/Havana", "Africa/Casablanca", "Asia/Tehran", "UTC"])
 _CHANGES = ["2011-12-29", "2021-03-14", "2021-09-22", "2022-04-03", "2023-10-01", "2026-03-08", "2026-03-29", "2026-10-25", "2026-11-01"]
 _MOMENTS = st.builds(
-    lambda day, seconds: datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(seconds=seconds),
+    lambda day, seconds, microseconds: (
+        datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(seconds=seconds, microseconds=microseconds)
+    ),
     st.sampled_from(_CHANGES),
     st.integers(-DAY // timedelta(seconds=1), 2 * DAY // timedelta(seconds=1)),
+    st.sampled_from([0, 1, 400_000, 999_999]),
 )
 
 
@@ -164,7 +174,7 @@ def test_where_one_begins_to_look_changes_no_fire(expression: str, zone: str, mo
 @given(_EXPRESSIONS, _ZONES, _MOMENTS)
 def test_every_local_time_that_an_expression_names_fires(expression: str, zone: str, moment: datetime) -> None:
     """Against a clock that is read each minute: whatever local time it shows and the expression names has fired by then."""
-    local, start = ZoneInfo(zone), moment.replace(second=0)
+    local, start = ZoneInfo(zone), moment.replace(second=0, microsecond=0)
     named = set(between(Cron(expression, "UTC").next_after, start - 2 * DAY, start + 3 * DAY))
     clock = [start + number * MINUTE for number in range(1, 12 * 60)]
     shown = {minute: minute.astimezone(local).replace(tzinfo=UTC) for minute in clock}

@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
-from runlane.domain.schedule import CatchUp, Schedule, Timing
+from runlane.domain.schedule import CatchUp, Fire, Schedule, Timing
 from runlane.domain.task import task
 from runlane.ports.schedules import DueSchedule, Skipped
 from runlane.services.schedules.plan import plan
@@ -20,6 +22,7 @@ NOW = datetime(2026, 11, 30, 12, 0, 30, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 AHEAD = 4 * MINUTE
 EACH_MINUTE = "* * * * *"
+FEW = settings(deadline=None, max_examples=60)
 
 
 class Sync(BaseModel):
@@ -57,6 +60,23 @@ def test_a_plan_decides_the_whole_look_ahead_and_says_when_to_look_again() -> No
     assert (made.fires, made.version) == ((), 7)
     assert made.until == NOW + AHEAD
     assert made.look_at == datetime(2026, 12, 1, 9, tzinfo=UTC) - AHEAD
+
+
+@FEW
+@given(st.integers(0, 60_000_000), st.lists(st.integers(1, 150_000_000), min_size=8, max_size=8), st.booleans())
+def test_passes_of_any_phase_make_each_fire_once(phase: int, pauses: list[int], holds_key: bool) -> None:
+    now = NOW.replace(second=0) + timedelta(microseconds=phase)
+    started, decided, look_at, made = now, now, now, list[Fire]()
+    for pause in pauses:
+        if look_at <= now:
+            one = plan(DueSchedule("s", Timing(cron=EACH_MINUTE, catch_up="all"), holds_key, 1, decided, now), AHEAD)
+            assert one.look_at is not None
+            decided, look_at = one.until, one.look_at
+            made += one.fires
+        now += timedelta(microseconds=pause)
+    first = started.replace(second=0, microsecond=0) + MINUTE
+    assert [fire.fire_at for fire in made] == [first + number * MINUTE for number in range(len(made))]
+    assert made[-1].fire_at > now - timedelta(microseconds=pauses[-1]) - MINUTE
 
 
 def test_a_schedule_with_a_singleton_key_has_one_fire_ahead_at_most() -> None:
@@ -161,9 +181,9 @@ def test_a_singleton_key_asks_for_a_minute_between_fires() -> None:
 
 
 def test_only_schedules_are_taken() -> None:
-    for given in ("0 9 * * *", [5]):
+    for wrong in ("0 9 * * *", [5]):
         with pytest.raises(ConfigurationError, match="schedules: "):
-            task("sync", schedules=given)(lambda payload: None)  # type: ignore[arg-type]
+            task("sync", schedules=wrong)(lambda payload: None)  # type: ignore[arg-type]
 
 
 def test_a_timing_is_read_back_as_it_was_written() -> None:

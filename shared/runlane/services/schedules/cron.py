@@ -66,7 +66,8 @@ class Cron:
     def _walls(self, wall: datetime) -> Iterator[datetime]:
         # Without a zone the library knows no clock changes either. A copy: to read the expression takes longer than to go on.
         walls = copy(self._read)
-        walls.dt = wall
+        # Of whole seconds, as the library makes it when it is made anew: it keeps the fraction of what it is set to.
+        walls.dt = wall.replace(microsecond=0)
         yield from walls
 
     def _instant(self, wall: datetime, fold: int) -> datetime:
