@@ -13,7 +13,7 @@ from runlane.adapters.local.sqs import LocalQueue, LocalSqs
 from runlane.domain.run import RunRecord, Status
 from runlane.runtime import Runlane
 from tests.acceptance.failures.processes import WorkerProcess
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Stage:
     def events(self, run_id: str) -> list[str]:
         return [event.type.value for event in self.runlane.runs.events(run_id)]
 
-    def ticking_until(self, holds: Callable[[], bool], timeout: float = 9.0) -> None:
+    def ticking_until(self, holds: Callable[[], bool], timeout: float = PATIENCE) -> None:
         def ticked() -> bool:
             self.runlane.tick()
             return holds()
 
         until(ticked, timeout)
 
-    def ticking_until_status(self, status: Status, *run_ids: str, timeout: float = 9.0) -> None:
+    def ticking_until_status(self, status: Status, *run_ids: str, timeout: float = PATIENCE) -> None:
         self.ticking_until(lambda: {self.get(run_id).status for run_id in run_ids} == {status}, timeout)
 
     def send(self, body: str) -> None:

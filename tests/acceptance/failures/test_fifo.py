@@ -47,8 +47,7 @@ def publish_again(stage: Stage, run_ids: list[RunId], group: str) -> None:
 
 @pytest.mark.parametrize("worker", ["function", pytest.param("consumer", marks=pytest.mark.thorough)])
 def test_each_group_keeps_the_order_of_its_deliveries_and_no_two_attempts_of_it_overlap(worker: str, open_fifo_stage: OpenStage) -> None:
-    # Long enough for a stalled machine not to lose leases of those that live.
-    stage = open_fifo_stage(lease="3s")
+    stage = open_fifo_stage(lease="1s")
     groups = {group: [group * 100 + number for number in range(8)] for group in range(3)}
     mixed = [numbers[place] for place in range(8) for numbers in groups.values()]
     runs = {number: result.run.run_id for number, result in zip(mixed, stage.runlane.trigger_many(entry, mixed), strict=True)}
