@@ -116,6 +116,15 @@ def test_a_start_beyond_the_throttle_is_found_until_the_policy_changes(lane: Lan
         assert not [violation for finding in audit.check() for violation in finding.violations if "allowed in" in violation.fault]
 
 
+def test_a_reservation_that_is_counted_and_not_there_is_found(lane: Lane, dsn: str, connection: psycopg.Connection) -> None:
+    lane.queues(Queue("paced", throttle=Throttle(1, "1m")))
+    lane.claim_one(lane.trigger_one("paced", concurrency_key="k"))
+    with connection.transaction(force_rollback=True):
+        connection.execute(b"UPDATE runlane.partition SET reserved = reserved + 1")
+        (broken,) = [violation for finding in PostgresAudit(Within(dsn, connection)).check() for violation in finding.violations]
+        assert (broken.subject, "1 reserved" in broken.fault) == ("partition k of queue paced", True)
+
+
 def test_counts_tell_runs_releases_and_the_most_slots_held(history: Lane, dsn: str, connection: psycopg.Connection) -> None:
     audit = PostgresAudit(Within(dsn, connection))
     (runs,) = audit.run_counts()

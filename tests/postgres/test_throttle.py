@@ -327,6 +327,7 @@ def test_a_throttle_that_ends_lets_go_at_once(lane: Lane) -> None:
     throttled(lane, ONE_A_MINUTE)
     runs = [run.run_id for run in lane.trigger(*[new_run("work")] * 3).runs]
     assert ids(lane.queues(Queue("work"))) == runs[1:]
+    assert lane.value("SELECT count(start_at) FROM runlane.dispatch") == 0
     assert len(lane.claim(*runs).claims) == 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
@@ -93,6 +94,24 @@ def test_a_policy_that_changes_while_turns_are_reserved_holds_from_then_on(
             lambda found=found: other_storage.deliveries.claim_runs(found, lease_for=LEASE, worker="o"),
         )
         assert claims([lane.claim(*found), lane.claim(*found)]) <= 1
+
+
+def test_a_claim_that_waits_while_a_throttle_comes_into_force_is_told_to_come_again(lane: Lane, dsn: str) -> None:
+    lane.queues(Queue("work"))
+    found = ids(lane.trigger(*[new_run("work", concurrency_key="k")] * 3).wakeups)
+    with closing(psycopg.connect(dsn)) as policy, ThreadPoolExecutor(1) as pool:
+        policy.execute(
+            "SELECT * FROM runlane.write_policy_v1('work', NULL, NULL, '5 min', 1000, 10, '1 min', 0, '{\"throttle\":"
+            ' {"limit": 10, "period": "1 min", "burst": 0}}\', \'test\')'
+        )
+        claim = pool.submit(lane.claim, *found)
+        Lane(lane.storage, policy).await_waiters(1)
+        policy.commit()
+        batch = claim.result()
+    assert batch.claims == ()
+    assert [(refusal.reason, refusal.due_in) for refusal in batch.refusals] == [("throttled", timedelta(milliseconds=20))] * 3
+    assert lane.value("SELECT reserved FROM runlane.partition") == 3
+    assert claims([lane.claim(*found)]) == 1
 
 
 def test_a_claim_that_dies_before_its_commit_has_started_nothing(lane: Lane, dsn: str) -> None:

@@ -23,14 +23,15 @@ CREATE TYPE {schema}.claim AS (
 
 -- Turn dispatch rows into leases. Occupancy does not change, so no partition is locked. It waits for a row that another claim or
 -- a publisher's mark holds, rather than pass it over: a wakeup passed over would be lost. p_ids is sorted: rows are visited in the
--- lock order. p_permitted: the throttle, if there is one, permits these to start. p_waits, p_tells: see lease_throttled_v1.
+-- lock order. p_permitted: the throttle, if there is one, permits these to start. p_waits, p_tells: see lease_throttled_v1. A row that has
+-- a start_at while it may not have one came under a throttle after the queue was read: it is left to the next claim, which is told to come.
 CREATE FUNCTION {schema}.lease_dispatched_v1(
     p_queue_id int, p_ids uuid[], p_lease interval, p_worker text, p_now timestamptz, p_permitted boolean, p_waits boolean, p_tells boolean)
 RETURNS SETOF {schema}.claim
 LANGUAGE plpgsql AS $$
 DECLARE
     v_shard int := {schema}.counter_shard_v1(); v_low uuid := p_ids[1]; v_high uuid := p_ids[cardinality(p_ids)]; v_queue text; v_count int;
-    v_throttled boolean;
+    v_throttled boolean; q {schema}.queue;
     -- One token for all, as every write names the run beside it: making one costs as much as an insert.
     v_token uuid := gen_random_uuid();
 BEGIN
@@ -41,7 +42,8 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH taken AS (
-        DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id) WHERE d.run_id = ANY (ARRAY[i.id]) RETURNING d.*),
+        DELETE FROM {schema}.dispatch d USING unnest(p_ids) i(id)
+        WHERE d.run_id = ANY (ARRAY[i.id]) AND (p_permitted OR d.start_at IS NULL) RETURNING d.*),
     leased AS (
         INSERT INTO {schema}.lease (run_id, token, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expires_at)
         SELECT run_id, v_token, queue_id, partition_id, due_at, priority, status, attempt + 1, failures, seq + 1, p_now + p_lease
@@ -57,6 +59,10 @@ BEGIN
         FROM {schema}.run x WHERE x.run_id = l.run_id AND x.run_id >= v_low AND x.run_id <= v_high OFFSET 0) r;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, -v_count, v_count);
+    IF p_tells AND NOT p_permitted AND v_count < cardinality(p_ids) THEN
+        SELECT * INTO q FROM {schema}.queue WHERE queue_id = p_queue_id;
+        RETURN QUERY SELECT * FROM {schema}.tell_throttled_v1(q, p_ids, NULL, false);
+    END IF;
 END $$;
 
 -- A wakeup without a dispatch row: say why there is nothing to run, or make its run ready and let the fair order pick. What is

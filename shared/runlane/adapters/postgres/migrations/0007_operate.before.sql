@@ -371,7 +371,7 @@ BEGIN
            dispatch_window = p_dispatch_window, throttle_step = v_terms.step, throttle_burst = v_terms.burst, throttle_slack = v_terms.slack,
            throttle_ahead = v_terms.ahead, policy = p_policy WHERE queue_id = q.queue_id RETURNING * INTO q;
     INSERT INTO {schema}.policy_change VALUES (q.queue_id, v_now, p_actor, v_before, p_policy);
-    IF v_bounded OR q.throttle_step IS NOT NULL THEN
+    IF v_bounded OR q.throttle_step IS NOT NULL OR v_was.throttle_step IS NOT NULL THEN
         PERFORM 1 FROM {schema}.dispatch WHERE queue_id = q.queue_id ORDER BY run_id FOR UPDATE;
         PERFORM 1 FROM {schema}.lease WHERE queue_id = q.queue_id ORDER BY run_id FOR UPDATE;
         SELECT array_agg((x.run_id, NULL, v_now, 0, 'queued', 0, 0, 0, 0)::{schema}.motion) INTO v_runs
@@ -386,6 +386,9 @@ BEGIN
     IF q.throttle_step IS NOT NULL
        AND (q.throttle_step, q.throttle_burst, q.throttle_slack) IS DISTINCT FROM (v_was.throttle_step, v_was.throttle_burst, v_was.throttle_slack) THEN
         PERFORM {schema}.begin_throttle_v1(q, v_now);
+    ELSIF q.throttle_step IS NULL AND v_was.throttle_step IS NOT NULL THEN
+        -- A start_at means a throttle (lease_dispatched_v1).
+        UPDATE {schema}.dispatch SET start_at = NULL WHERE queue_id = q.queue_id AND start_at IS NOT NULL;
     END IF;
     IF v_bounded THEN
         UPDATE {schema}.partition p SET occupied = x.n

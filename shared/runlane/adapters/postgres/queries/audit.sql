@@ -170,14 +170,16 @@ LIMIT %(limit)s;
 -- name: audit_partition_counts
 -- Partitions whose counts are not what they count.
 SELECT format('partition %%s of queue %%s', coalesce(p.concurrency_key, p.tenant, p.partition_id::text), q.name),
-       format('counts %%s waiting and %%s occupied, there are %%s and %%s', p.waiting, p.occupied, coalesce(w.n, 0), coalesce(s.n, 0))
+       format('counts %%s waiting, %%s occupied and %%s reserved, there are %%s, %%s and %%s', p.waiting, p.occupied, p.reserved,
+              coalesce(w.n, 0), coalesce(s.n, 0), coalesce(s.dispatched, 0))
 FROM {schema}.partition p JOIN {schema}.queue q ON q.queue_id = p.queue_id
 LEFT JOIN (SELECT partition_id, count(*) AS n FROM {schema}.waiting GROUP BY 1) w ON w.partition_id = p.partition_id
-LEFT JOIN (SELECT partition_id, count(*) AS n
-           FROM (SELECT partition_id FROM {schema}.dispatch UNION ALL SELECT partition_id FROM {schema}.lease) x GROUP BY 1) s
+LEFT JOIN (SELECT partition_id, count(*) AS n, sum(reserved) AS dispatched
+           FROM (SELECT partition_id, 1 AS reserved FROM {schema}.dispatch UNION ALL SELECT partition_id, 0 FROM {schema}.lease) x GROUP BY 1) s
     ON s.partition_id = p.partition_id
 WHERE p.waiting <> coalesce(w.n, 0)
    OR (q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL) AND p.occupied <> coalesce(s.n, 0)
+   OR q.throttle_step IS NOT NULL AND p.reserved <> coalesce(s.dispatched, 0)
 LIMIT %(limit)s;
 
 -- name: audit_queue_counts
