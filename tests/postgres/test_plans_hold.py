@@ -312,7 +312,7 @@ def change_schedules(lane: Lane, queue: str, count: int) -> Iterator[int]:
     lane.storage.schedules.write_schedules(scheduled(queue, count), actor=None)
     lane.storage.schedules.materialize(plans_of_all(lane, count))
     yield count
-    changed, _ = lane.storage.schedules.write_schedules(scheduled(queue, count // 2, tenant="t"), actor=None)
+    changed = lane.storage.schedules.write_schedules(scheduled(queue, count // 2, tenant="t"), actor=None).changes
     assert len(changed) == count
 
 

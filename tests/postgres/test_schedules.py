@@ -13,13 +13,16 @@ import pytest
 
 from runlane.adapters.postgres.schedules import PostgresScheduleStore
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.domain.errors import ConfigurationError
+from runlane.domain.ids import RunId
+from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.run import Source, Status
 from runlane.domain.schedule import Fire, Timing
 from runlane.ports.schedules import Materialized, Plan, ScheduleDefinition
 from runlane.ports.stores import RunFilter
-from runlane.services.schedules.plan import plan
-from tests.postgres.factories import Lane, at_once, ids, new_run
+from runlane.services.schedules.plan import passed_over, plan
+from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres
 AHEAD = timedelta(minutes=4)
@@ -47,7 +50,17 @@ class Stage(Lane):
         return ScheduleDefinition(name, replace(self.timing, **told), enabled, new_run("work", source=Source.SCHEDULE, **given))
 
     def put(self, *definitions: ScheduleDefinition) -> dict[str, str]:
-        return dict(self.storage.schedules.write_schedules(definitions, actor="ada")[0])
+        return dict(self.storage.schedules.write_schedules(definitions, actor="ada").changes)
+
+    def between_fire_and_due(self, name: str = "s") -> RunId:
+        """As if its first run ahead were one whose fire has just come, and that is due later by its jitter."""
+        row = self.connection.execute(
+            """UPDATE runlane.schedule_fire SET fire_at = date_trunc('second', clock_timestamp())
+               WHERE schedule = %s AND fire_at = (SELECT min(fire_at) FROM runlane.schedule_fire WHERE schedule = %s) RETURNING run_id""",
+            (name, name),
+        ).fetchone()
+        assert row is not None
+        return RunId(str(row[0]))
 
     def plans(self) -> tuple[Plan, ...]:
         return tuple(plan(one, AHEAD) for one in self.storage.schedules.due_schedules(limit=100))
@@ -180,6 +193,105 @@ def test_a_changed_schedule_takes_back_what_the_old_one_made_ahead(work: Stage, 
     assert (change, actor, before, after) == ("updated", "ada", "noop", "noop")
 
 
+def test_a_fire_that_has_come_is_the_old_definitions_though_its_jitter_is_not_over(work: Stage) -> None:
+    work.put(work.definition(jitter=timedelta(seconds=90)))
+    _, *ahead = ids(work.tick().wakeups)
+    came = work.between_fire_and_due()
+    work.put(work.definition(jitter=timedelta(seconds=90), payload='{"new":true}'))
+    assert work.status(came) is Status.SCHEDULED
+    assert {work.status(run_id) for run_id in ahead} == {Status.CANCELLED}
+    work.tick()
+    assert work.value("SELECT count(*) FROM runlane.schedule_fire WHERE fire_at < clock_timestamp()") == 1
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [
+        Stage.put,
+        lambda work: work.put(work.definition(enabled=False)),
+        lambda work: work.storage.schedules.pause("s", actor="ada"),
+    ],
+    ids=["removed", "disabled", "paused"],
+)
+def test_what_stops_a_schedule_stops_the_run_whose_jitter_is_not_over(work: Stage, stops: Callable[[Stage], Any]) -> None:
+    work.put(work.definition())
+    work.tick()
+    came = work.between_fire_and_due()
+    stops(work)
+    assert work.status(came) is Status.CANCELLED
+    work.storage.schedules.resume("s", actor="ada")
+    assert all(wakeup.hint for wakeup in work.tick().wakeups)
+
+
+def test_what_an_outage_missed_is_made_up_for_by_the_new_definition(work: Stage) -> None:
+    passed = datetime.now(UTC) - timedelta(hours=1)
+    work.put(work.definition("often", catch_up="all"), work.definition("once", every=None, run_at=passed))
+    work.miss(60)
+    changed = [
+        work.definition("often", catch_up="all", jitter=timedelta(seconds=1), payload='{"new":true}'),
+        work.definition("once", every=None, run_at=passed, priority=1),
+    ]
+    assert work.storage.schedules.write_schedules(changed, actor="ada").passed == ()
+    work.tick()
+    found = work.connection.execute("SELECT meta->>'schedule_id', count(*) FROM runlane.run GROUP BY 1 ORDER BY 1").fetchall()
+    assert found == [("often", 60 + 2), ("once", 1)]
+    # A deploy later nothing of it is made again.
+    work.put(*changed)
+    assert work.tick().made == 0
+
+
+def test_a_new_timing_begins_now_and_what_the_old_one_missed_is_told(work: Stage) -> None:
+    work.put(work.definition(catch_up="all"))
+    work.miss(10)
+    written = work.storage.schedules.write_schedules([work.definition(catch_up="all", every=timedelta(days=3650))], actor="ada")
+    (was,) = written.passed
+    assert (was.schedule_id, was.timing) == ("s", replace(work.timing, catch_up="all"))
+    skipped = passed_over(was)
+    assert skipped is not None
+    assert timedelta(0) <= skipped.since - was.decided_until <= work.every
+    assert work.tick().made == 0
+
+
+@pytest.mark.parametrize("stop", ["paused", "disabled"])
+def test_what_was_stopped_makes_up_for_nothing_when_the_code_changes(work: Stage, stop: str) -> None:
+    work.put(work.definition(catch_up="all", enabled=stop != "disabled"))
+    if stop == "paused":
+        work.storage.schedules.pause("s", actor="ada")
+    work.connection.execute("UPDATE runlane.schedule SET decided_until = clock_timestamp() - %s", (work.every * 10,))
+    written = work.storage.schedules.write_schedules([work.definition(catch_up="all", priority=1)], actor="ada")
+    assert written.passed == ()
+    work.storage.schedules.resume("s", actor="ada")
+    assert work.tick().made == 2
+
+
+def test_a_pass_that_began_before_a_deploy_does_not_undo_that_all_are_looked_at_again(work: Stage) -> None:
+    work.put(work.definition())
+    decided = work.plans()
+    work.put(work.definition())
+    assert work.storage.schedules.materialize(decided) == Materialized()
+    assert work.tick().decided == {"s"}
+
+
+def test_a_queue_that_is_not_there_is_refused_when_schedules_are_put_in_force(work: Stage) -> None:
+    work.put(work.definition())
+    stray = work.definition("stray")
+    with pytest.raises(ConfigurationError, match="queue 'elsewhere' is not in the database") as raised:
+        work.put(work.definition(), replace(stray, run=replace(stray.run, queue="elsewhere")))
+    assert raised.value.code == "queue_not_migrated"
+    assert [one.schedule_id for one in work.storage.schedules.list_schedules()] == ["s"]
+
+
+def test_a_tick_whose_clock_was_a_year_ahead_ends_no_schedule(work: Stage) -> None:
+    work.put(work.definition("plain"), work.definition("single", singleton_key="k", singleton_mode="latest"))
+    for due in work.storage.schedules.due_schedules(limit=100):
+        work.storage.schedules.materialize([plan(replace(due, now=due.now + timedelta(days=365)), AHEAD)])
+    before = set(fired(work))
+    assert work.tick().decided == {"plain", "single"}
+    now = work.value("SELECT clock_timestamp()")
+    assert sum(now < fire < now + AHEAD for fire in fired(work) if fire not in before) >= 2
+    assert work.plans() == ()
+
+
 def test_a_removed_schedule_does_not_fire_any_more(work: Stage) -> None:
     work.put(work.definition("gone"), work.definition("kept"))
     work.tick()
@@ -212,6 +324,30 @@ def test_a_run_made_ahead_that_was_started_early_is_not_stopped(work: Stage) -> 
     work.succeed(claim)
     work.storage.schedules.resume("s", actor="ada")
     assert work.tick().made == len(fired(work)) - 1
+
+
+def test_a_run_that_was_brought_forward_is_due_and_one_put_off_is_not(work: Stage) -> None:
+    work.put(work.definition())
+    early, late = ids(work.tick().wakeups)
+    work.connection.execute("UPDATE runlane.schedule_fire SET due_at = clock_timestamp() - interval '1 s' WHERE run_id = %s", (late,))
+    work.reschedule(early, timedelta(0))
+    work.reschedule(late, timedelta(hours=1))
+    work.storage.schedules.pause("s", actor="ada")
+    assert work.status(early) is Status.QUEUED
+    assert work.status(late) is Status.CANCELLED
+    # Its fire is made: it does not come again.
+    work.storage.schedules.resume("s", actor="ada")
+    assert work.tick().made == 1
+
+
+def test_a_run_that_waits_for_its_next_attempt_is_not_stopped(work: Stage) -> None:
+    work.put(work.definition())
+    early, _ = ids(work.tick().wakeups)
+    work.reschedule(early, timedelta(0))
+    claim = work.claim_one(early)
+    work.settle(settlement(claim, OutcomeKind.RETRY, delay=timedelta(hours=1)))
+    work.storage.schedules.pause("s", actor="ada")
+    assert work.status(early) is Status.RETRYING
 
 
 def test_a_paused_schedule_makes_nothing_and_what_it_missed_is_not_made_up_for(work: Stage) -> None:
@@ -345,7 +481,7 @@ def test_differences_from_the_code_are_told_before_they_are_put_in_force(work: S
 def test_two_who_put_schedules_in_force_at_once_do_it_once(work: Stage, other_storage: PostgresStorage) -> None:
     code = [work.definition(f"s{number}") for number in range(20)]
     moves = [partial(store.schedules.write_schedules, code, actor="a") for store in (work.storage, other_storage)]
-    assert sorted(len(changed) for changed, _ in at_once(*moves)) == [0, 20]
+    assert sorted(len(written.changes) for written in at_once(*moves)) == [0, 20]
 
 
 def test_one_that_this_release_cannot_read_is_looked_at_again_later(work: Stage) -> None:

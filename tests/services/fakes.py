@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from runlane.domain.errors import ConfigurationError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.domain.queue import Queue, QueueStats
@@ -274,6 +275,8 @@ class FakeSchedules:
     differences: Mapping[str, Change] = field(default_factory=dict)
     due: list[tuple[DueSchedule, ...]] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
+    refused: Collection[str] = ()
+    """Schedules whose runs the database would not make."""
 
     def compare(self, definitions: Sequence[ScheduleDefinition]) -> Mapping[str, Change]:
         return self.differences
@@ -282,6 +285,8 @@ class FakeSchedules:
         return self.due.pop(0) if self.due else ()
 
     def materialize(self, plans: Sequence[Plan]) -> Materialized:
+        if any(plan.schedule_id in self.refused and plan.fires for plan in plans):
+            raise ConfigurationError(["queue 'gone' is not in the database"], code="queue_not_migrated")
         self.plans += plans
         return Materialized(frozenset(plan.schedule_id for plan in plans), sum(len(plan.fires) for plan in plans))
 

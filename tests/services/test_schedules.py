@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from runlane.domain.queue import Queue
 from runlane.domain.schedule import CatchUp, Fire, Schedule, Timing
 from runlane.domain.task import task
 from runlane.ports.schedules import DueSchedule, Skipped
+from runlane.services.maintenance.materialize_schedules import GROUPS
+from runlane.services.maintenance.phase import LIMIT
 from runlane.services.schedules.plan import plan
 from tests.services.tasks import Bench
 
@@ -97,13 +100,25 @@ def test_a_single_time_fires_once_and_is_over() -> None:
 
 
 def test_a_clock_that_goes_back_decides_nothing_twice() -> None:
-    made = plan(DueSchedule("s", Timing(cron=EACH_MINUTE), False, 7, NOW + AHEAD, NOW - HOUR), AHEAD)
+    made = plan(DueSchedule("s", Timing(cron=EACH_MINUTE), False, 7, NOW + AHEAD, NOW - 5 * MINUTE), AHEAD)
     assert (made.fires, made.until) == ((), NOW + AHEAD)
 
 
-def test_one_of_a_newer_release_is_left_to_that() -> None:
-    made = plan(DueSchedule("s", None, False, 7, NOW - HOUR, NOW), AHEAD)
-    assert (made.fires, made.until, made.look_at) == ((), NOW - HOUR, NOW + MINUTE)
+@pytest.mark.parametrize("holds_key", [False, True])
+def test_what_a_clock_decided_that_was_far_ahead_is_decided_again(holds_key: bool) -> None:
+    made = plan(DueSchedule("s", Timing(cron=EACH_MINUTE), holds_key, 7, NOW + timedelta(days=365), NOW), AHEAD)
+    assert [fire.fire_at.minute for fire in made.fires] == ([1] if holds_key else [1, 2, 3, 4])
+    assert made.until <= NOW + AHEAD
+    assert plan(DueSchedule("s", None, holds_key, 7, NOW + timedelta(days=365), NOW), AHEAD).until == NOW
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [None, Timing(cron=EACH_MINUTE, timezone="Mars/Olympus"), Timing(cron=EACH_MINUTE, timezone="../UTC"), Timing(cron="0 0 31 2 ?")],
+)
+def test_one_that_this_release_cannot_read_is_left_to_another(timing: Timing | None) -> None:
+    made = plan(DueSchedule("s", timing, False, 7, NOW - HOUR, NOW), AHEAD)
+    assert (made.fires, made.until, made.look_at, made.is_unreadable) == ((), NOW - HOUR, NOW + MINUTE, True)
 
 
 def test_everything_that_is_wrong_with_a_schedule_is_one_error() -> None:
@@ -132,6 +147,10 @@ def test_everything_that_is_wrong_with_a_schedule_is_one_error() -> None:
         ({"run_at": datetime(2027, 1, 1)}, "is not a datetime with a time zone"),  # noqa: DTZ001
         ({"cron": "0 9 * * *", "timezone": "America"}, "timezone: 'America' is no IANA zone"),
         ({"cron": "0 9 * * *", "timezone": "../UTC"}, "is no IANA zone"),
+        ({"cron": "0 9 * * *", "timezone": "Factory"}, "is no IANA zone"),
+        ({"cron": "0 9 * * *", "timezone": "localtime"}, "is no IANA zone"),
+        ({"cron": "0 9 * * *", "timezone": "posixrules"}, "is no IANA zone"),
+        ({"cron": "0 9 * * *", "timezone": 5}, "timezone: 5 is no IANA zone"),
         ({"cron": 5}, "cron: 5 is no expression"),
         ({"every": "1m", "queue": "main"}, "queue: 'main' is not a Queue"),
         ({"every": "1m", "enabled": "no"}, "enabled: 'no' is neither True nor False"),
@@ -193,8 +212,9 @@ def test_a_timing_is_read_back_as_it_was_written() -> None:
         Timing(run_at=NOW),
     ):
         assert Timing.from_policy(timing.policy()) == timing
-    with pytest.raises(ValueError, match="backfill"):
-        Timing.from_policy({**Timing().policy(), "catch_up": "backfill"})
+    for wrong in ({"catch_up": "backfill"}, {"every": "0s"}, {"run_at": "soon"}):
+        with pytest.raises(ValueError, match=next(iter(wrong.values()))):
+            Timing.from_policy({**Timing().policy(), **wrong})
 
 
 def test_drift_of_schedules_is_reported_with_the_remedy() -> None:
@@ -212,6 +232,36 @@ def test_a_pass_looks_on_past_schedules_that_do_not_fire_yet_and_tells_what_was_
     assert bench.runlane.tick()["counts"]["materialize_schedules"] == 5
     (fact,) = bench.telemetry.named("schedule.skipped")
     assert (fact["schedule"], fact["since"]) == ("s", "2026-11-30T11:01:00+00:00")
+
+
+def test_a_pass_says_which_schedule_it_cannot_read_and_goes_on_with_the_others() -> None:
+    bench = Bench()
+    unknown = replace(due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus"), schedule_id="martian")
+    bench.storage.schedules.due = [(unknown, due(HOUR, cron=EACH_MINUTE))]
+    report = bench.runlane.tick()
+    assert (report["counts"]["materialize_schedules"], report["failed"]) == (5, [])
+    assert [fact["schedule"] for fact in bench.telemetry.named("schedule.unreadable")] == ["martian"]
+
+
+def test_one_whose_runs_the_database_refuses_waits_alone() -> None:
+    bench = Bench()
+    bad = replace(due(HOUR, cron=EACH_MINUTE), schedule_id="bad")
+    bench.storage.schedules.due = [(bad, due(HOUR, cron=EACH_MINUTE))]
+    bench.storage.schedules.refused = {"bad"}
+    report = bench.runlane.tick()
+    assert (report["counts"]["materialize_schedules"], report["failed"]) == (5, [])
+    waits, carried_out = bench.storage.schedules.plans
+    assert (waits.schedule_id, waits.fires, waits.until, waits.look_at) == ("bad", (), NOW - HOUR, NOW + MINUTE)
+    assert len(carried_out.fires) == 5
+    (fact,) = bench.telemetry.named("schedule.failed")
+    assert (fact["schedule"], "queue 'gone'" in fact["error"]) == ("bad", True)
+
+
+def test_a_pass_does_not_end_before_the_schedules_that_are_only_to_be_looked_at() -> None:
+    bench = Bench()
+    idle = (due(timedelta(0), cron="0 0 1 1 *"),) * LIMIT
+    bench.storage.schedules.due = [*[idle] * (GROUPS + 1), (due(HOUR, cron=EACH_MINUTE),)]
+    assert bench.runlane.tick()["counts"]["materialize_schedules"] == 5
 
 
 def test_a_transaction_has_a_thousand_fires_at_most_and_the_pass_goes_on() -> None:

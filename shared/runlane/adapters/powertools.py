@@ -13,7 +13,7 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-_ERRORS = frozenset({"phase.failed", "settle.failed", "attempt.strayed", "worker.exits", "observer.failed"})
+_ERRORS = frozenset({"phase.failed", "schedule.failed", "settle.failed", "attempt.strayed", "worker.exits", "observer.failed"})
 _ROUTINE = frozenset({"settle.done", "claim.refused", "delivery.returned", "tick.done"})
 
 

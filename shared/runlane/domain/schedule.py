@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, cast, get_args
-from zoneinfo import ZoneInfo, available_timezones
+from functools import cache
+from typing import Any, Literal, get_args
+from zoneinfo import available_timezones
 
 from runlane.domain.durations import Duration, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
@@ -41,9 +42,11 @@ class Timing:
         every, run_at, jitter = told.pop("every"), told.pop("run_at"), told.pop("jitter")
         if told["catch_up"] not in get_args(CatchUp):
             raise ValueError(told["catch_up"])
-        return cls(
-            every=every and parse_duration(every), run_at=run_at and datetime.fromisoformat(run_at), jitter=parse_duration(jitter), **told
-        )
+        interval = None if every is None else parse_duration(every)
+        if interval is not None and interval < SHORTEST:
+            raise ValueError(every)
+        moment = None if run_at is None else datetime.fromisoformat(run_at).astimezone(UTC)
+        return cls(every=interval, run_at=moment, jitter=parse_duration(jitter), **told)
 
     def policy(self) -> dict[str, Any]:
         """JSON-able values; equal timings give equal dicts."""
@@ -123,7 +126,7 @@ class ScheduleState(StrEnum):
     ENDED = "ended"
     """It will not fire again."""
     UNREADABLE = "unreadable"
-    """A newer release put it in force; this one does not know when it fires."""
+    """This process does not know when it fires: a newer release put it in force, or its zone is unknown here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,15 @@ def _choice_faults(cron: object, timezone: object, every: object, run_at: object
 
 
 def _zone_faults(timezone: object) -> Iterator[str]:
-    try:
-        ZoneInfo(cast(str, timezone))
-    except (KeyError, ValueError, TypeError, OSError):
-        near = did_you_mean(timezone, available_timezones()) if isinstance(timezone, str) else ""
+    if not isinstance(timezone, str) or (timezone != UTC_ZONE and timezone not in _zones()):
+        near = did_you_mean(timezone, _zones()) if isinstance(timezone, str) else ""
         yield f'timezone: {timezone!r} is no IANA zone; give one like "America/New_York"{near}'
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Names that mean the same on every machine. Of files there are more: a machine's own zone, and on some any path."""
+    return frozenset(available_timezones() - {"localtime", "Factory"})
 
 
 def _kind_faults(cron: object, queue: object, enabled: object, catch_up: object) -> Iterator[str]:

@@ -55,6 +55,8 @@ class Plan:
     look_at: datetime | None
     fires: tuple[Fire, ...] = ()
     skipped: Skipped | None = None
+    is_unreadable: bool = False
+    """Not by this release, or on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,15 @@ class Materialized:
     decided: frozenset[str] = frozenset()
     made: int = 0
     wakeups: tuple[Wakeup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Schedules that were put in force. `passed`: as they were, those with a new timing whose old one was not decided up to now."""
+
+    changes: Mapping[str, Change]
+    wakeups: tuple[Wakeup, ...] = ()
+    passed: tuple[DueSchedule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +103,8 @@ class TriggeredSchedule:
 
 
 class ScheduleStore(Protocol):
-    def write_schedules(
-        self, definitions: Sequence[ScheduleDefinition], *, actor: str | None
-    ) -> tuple[Mapping[str, Change], tuple[Wakeup, ...]]:
-        """Put these in force and no others; what changed. Runs made ahead of changed and removed ones are cancelled."""
+    def write_schedules(self, definitions: Sequence[ScheduleDefinition], *, actor: str | None) -> Written:
+        """Put these in force and no others. Runs made ahead of changed and removed ones are cancelled."""
         ...
 
     def compare(self, definitions: Sequence[ScheduleDefinition]) -> Mapping[str, Change]:

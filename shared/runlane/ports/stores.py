@@ -175,7 +175,7 @@ class LeaseState:
 
 @dataclass(frozen=True, slots=True)
 class PhaseResult:
-    """One bounded step of a maintenance phase."""
+    """One bounded step of a maintenance phase. `more`: the next one would find something to do, though this one counted nothing."""
 
     count: int
     more: bool

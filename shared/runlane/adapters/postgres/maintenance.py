@@ -55,7 +55,7 @@ class PostgresMaintenanceStore:
         if action == "detach" and (action := self._detach(parent, part)) == "detached":
             self._session.run("detached", {"part": part})
         steps = looked_at if action == "swept" else int(action in _MOVED)
-        return PhaseResult(steps, action == "swept" or action in _MOVED)
+        return PhaseResult(steps, steps > 0)
 
     def _detach(self, parent: str, part: str) -> str:
         """Nobody waits for it, and it waits for whoever has used the table: cut off, it is finished in a later pass."""

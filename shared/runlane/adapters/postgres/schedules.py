@@ -12,7 +12,7 @@ from runlane.adapters.postgres.connection import Session
 from runlane.adapters.postgres.rows import decode_json, encode_run, recorded_run, wakeups
 from runlane.domain.errors import ContractError
 from runlane.domain.schedule import Timing
-from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition, StoredSchedule, TriggeredSchedule
+from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition, StoredSchedule, TriggeredSchedule, Written
 from runlane.ports.stores import Wakeup
 
 
@@ -20,14 +20,13 @@ class PostgresScheduleStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def write_schedules(
-        self, definitions: Sequence[ScheduleDefinition], *, actor: str | None
-    ) -> tuple[Mapping[str, Change], tuple[Wakeup, ...]]:
+    def write_schedules(self, definitions: Sequence[ScheduleDefinition], *, actor: str | None) -> Written:
         written = ",".join(
             f'{{"name":{json.dumps(one.schedule_id)},"enabled":{json.dumps(one.enabled)},"definition":{_text(one)}}}' for one in definitions
         )
         effects = self._session.run("write_schedules", {"schedules": f"[{written}]", "actor": actor})
-        return {row[4]: row[3] for row in effects if row[0] == "changed"}, wakeups(effects)
+        changes: dict[str, Change] = {row[4]: row[3] for row in effects if row[0] == "changed"}
+        return Written(changes, wakeups(effects), tuple(_passed(row) for row in effects if row[0] == "passed"))
 
     def compare(self, definitions: Sequence[ScheduleDefinition]) -> Mapping[str, Change]:
         stored = {name: (digest, enabled) for name, digest, enabled in self._session.run("read_schedule_digests", {})}
@@ -102,6 +101,11 @@ def _due(row: tuple[Any, ...]) -> DueSchedule:
     name, text, version, decided_until, now = row
     definition = decode_json(text)
     return DueSchedule(name, _timing(definition), "singleton_key" in definition["run"], version, decided_until, now)
+
+
+def _passed(row: tuple[Any, ...]) -> DueSchedule:
+    name, since, passed, definition = row[4], *row[7:10]
+    return _due((name, definition, 0, since, since + passed))
 
 
 def _stored(row: tuple[Any, ...]) -> StoredSchedule:

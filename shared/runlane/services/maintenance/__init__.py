@@ -75,4 +75,4 @@ class Maintenance:
             self._telemetry.emit("phase.failed", phase=phase.name, error=repr(error))
             return False
         counts[phase.name] += result.count
-        return result.more and result.count > 0
+        return result.more

@@ -12,10 +12,11 @@ from runlane.domain.nearest import did_you_mean
 from runlane.domain.schedule import Fire, ScheduleRecord, ScheduleState, Timing
 from runlane.ports.schedules import Change, ScheduleDefinition, ScheduleStore, StoredSchedule
 from runlane.ports.stores import TriggerBatch
-from runlane.services.maintenance.materialize_schedules import materialize_schedules
+from runlane.services.maintenance.materialize_schedules import materialize_schedules, tell_skipped
 from runlane.services.maintenance.phase import Upkeep
 from runlane.services.operate.arguments import checked_key, invalid
-from runlane.services.schedules.fires import between, fire_of, next_after
+from runlane.services.schedules.fires import NextAfter, between, fire_of, readable
+from runlane.services.schedules.plan import passed_over
 from runlane.services.trigger import Trigger, TriggeredRun, TriggerResult
 
 MOST_FIRES = 1000
@@ -43,7 +44,8 @@ class Schedules:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FIRES:
             raise invalid("count", f"{count!r} is no whole number from 1 to {MOST_FIRES}")
         stored = self._stored(schedule_id)
-        return () if stored.timing is None else _upcoming(stored, stored.timing, count)
+        following = readable(stored.timing)
+        return () if stored.timing is None or following is None else _upcoming(stored, stored.timing, following, count)
 
     def pause(self, schedule_id: str, *, actor: str | None = None) -> int:
         """Fire no more until `resume`. Runs made ahead whose time has not come are cancelled: how many. Runs that are due or run go on."""
@@ -73,12 +75,15 @@ class Schedules:
     def put_in_force(self, *, actor: str | None = None) -> Mapping[str, Change]:
         """Store the code's schedules as those that fire, and remove all others: what changed, "created", "updated" or "removed" by id.
 
-        A changed schedule fires by its new definition from now on; runs that were made ahead by the old one are cancelled.
+        A changed schedule fires by its new definition from now on; runs that were made ahead by the old one are cancelled. Fires that
+        nobody has made are made up for as `catch_up` says, but for those of an old time or interval: they are passed over, and logged.
         """
-        changed, wakeups = self._store.write_schedules(self._definitions, actor=checked_key(actor, "actor"))
-        self._upkeep.publisher.publish(wakeups)
+        written = self._store.write_schedules(self._definitions, actor=checked_key(actor, "actor"))
+        self._upkeep.publisher.publish(written.wakeups)
+        for one in written.passed:
+            tell_skipped(self._upkeep, one.schedule_id, passed_over(one))
         self._materialize()
-        return changed
+        return written.changes
 
     def _materialize(self) -> None:
         """Not at the next tick: a fire may be nearer than that."""
@@ -99,7 +104,8 @@ class Schedules:
 
 def _record(stored: StoredSchedule) -> ScheduleRecord:
     timing = stored.timing
-    upcoming = None if timing is None else next_after(timing)(stored.now)
+    following = readable(timing)
+    upcoming = None if following is None else following(stored.now)
     known = timing or Timing()
     record = ScheduleRecord(
         schedule_id=stored.schedule_id,
@@ -120,7 +126,7 @@ def _record(stored: StoredSchedule) -> ScheduleRecord:
         last_run_id=stored.last_run_id,
     )
     reasons = {
-        ScheduleState.UNREADABLE: timing is None,
+        ScheduleState.UNREADABLE: following is None,
         ScheduleState.DISABLED: not stored.enabled,
         ScheduleState.PAUSED: stored.paused_at is not None,
         ScheduleState.ENDED: upcoming is None,
@@ -129,7 +135,6 @@ def _record(stored: StoredSchedule) -> ScheduleRecord:
     return record if state is None else replace(record, state=state, next_fire_at=None)
 
 
-def _upcoming(stored: StoredSchedule, timing: Timing, count: int) -> tuple[Fire, ...]:
-    following = next_after(timing)
+def _upcoming(stored: StoredSchedule, timing: Timing, following: NextAfter, count: int) -> tuple[Fire, ...]:
     fires = islice(between(following, stored.now, stored.now.replace(year=9000)), count)
     return tuple(fire_of(stored.schedule_id, timing, fire) for fire in fires)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 
+from cronsim import CronSimError
+
 from runlane.domain.durations import MICROSECOND
 from runlane.domain.schedule import Fire, Timing
 from runlane.services.schedules.cron import Cron
@@ -28,6 +30,14 @@ def next_after(timing: Timing) -> NextAfter:
         return lambda moment: EPOCH + ((moment - EPOCH) // every + 1) * every
     once = timing.run_at
     return lambda moment: once if once is not None and once > moment else None
+
+
+def readable(timing: Timing | None) -> NextAfter | None:
+    """The same; None if this process cannot tell: a newer release's timing, or a zone or an expression that is unknown here."""
+    try:
+        return None if timing is None else next_after(timing)
+    except (CronSimError, LookupError, ValueError, TypeError, AttributeError, OSError):
+        return None
 
 
 def between(following: NextAfter, after: datetime, until: datetime) -> Iterator[datetime]:

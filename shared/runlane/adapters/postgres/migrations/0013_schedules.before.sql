@@ -14,6 +14,8 @@ CREATE TABLE {schema}.schedule (
     paused_at     timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX schedule_look ON {schema}.schedule (look_at) WHERE look_at IS NOT NULL;
+-- Those about which a clock that went ahead has decided too much.
+CREATE INDEX schedule_decided ON {schema}.schedule (decided_until) WHERE look_at IS NOT NULL;
 
 -- One run for each fire, whoever ticks and however often. Kept for a day, and the last of each schedule for as long as it is the last.
 CREATE TABLE {schema}.schedule_fire (
@@ -33,13 +35,20 @@ CREATE TABLE {schema}.schedule_change (
     after      json
 );
 
--- Cancel the runs of these schedules, whose rows the caller has locked, that were made ahead and whose time has not come; their fires may
--- be made again. Kind 'start': one that has started meanwhile goes on. Answers as cancel_runs_v1.
-CREATE FUNCTION {schema}.cancel_ahead_v1(p_schedules text[], p_actor text, p_reason text, p_now timestamptz) RETURNS SETOF {schema}.effect
+-- Cancel the runs of these schedules, whose rows the caller has locked, that have not started and whose time has not come, be it by jitter
+-- or as somebody put them off; of each schedule those of fires after p_after. Fires that have not come may be made again. Kind 'start': one
+-- that has started meanwhile goes on. Answers as cancel_runs_v1.
+CREATE FUNCTION {schema}.cancel_ahead_v1(p_schedules text[], p_after timestamptz[], p_actor text, p_reason text, p_now timestamptz)
+RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE v_ids uuid[]; v_lot record; v_effects {schema}.effect[] := '{}';
 BEGIN
-    v_ids := ARRAY(SELECT f.run_id FROM {schema}.schedule_fire f WHERE f.schedule = ANY (p_schedules) AND f.due_at > p_now);
+    v_ids := ARRAY(
+        SELECT f.run_id FROM unnest(p_schedules, p_after) i(schedule, after)
+        CROSS JOIN LATERAL (
+            SELECT x.run_id FROM {schema}.schedule_fire x WHERE x.schedule = i.schedule AND x.fire_at > i.after
+            AND coalesce((SELECT t.due_at FROM {schema}.timer t WHERE t.run_id = x.run_id AND t.attempt = 0),
+                         (SELECT o.due_at FROM {schema}.successor o WHERE o.run_id = x.run_id)) > p_now OFFSET 0) f);
     IF cardinality(v_ids) = 0 THEN
         RETURN;
     END IF;
@@ -52,17 +61,28 @@ BEGIN
             v_lot.queue_id, v_lot.ids, array_fill('start'::text, ARRAY[cardinality(v_lot.ids)]), p_actor, p_reason) e);
     END LOOP;
     v_ids := ARRAY(SELECT e.run_id FROM unnest(v_effects) e WHERE e.kind = 'cancelled' AND e.verdict = 'cancelled');
-    DELETE FROM {schema}.schedule_fire f WHERE f.schedule = ANY (p_schedules) AND f.due_at > p_now AND f.run_id = ANY (v_ids);
+    DELETE FROM {schema}.schedule_fire f WHERE f.schedule = ANY (p_schedules) AND f.fire_at > p_now AND f.run_id = ANY (v_ids);
     RETURN QUERY SELECT e.* FROM unnest(v_effects) e;
 END $$;
 
--- Put these schedules in force and no others: an array of objects with name, definition and enabled. What is new or changed fires from
--- now on, by a pass that looks at all of them: a later release may know newer zones. Answers a 'changed' effect for each (queue: its
--- name), and those of cancelled runs.
+-- What makes the fires of a definition. Jitter and catch_up only say what becomes of them.
+CREATE FUNCTION {schema}.timing_v1(p_definition json) RETURNS jsonb LANGUAGE sql IMMUTABLE
+RETURN (p_definition->'timing')::jsonb - ARRAY['jitter', 'catch_up'];
+
+-- Put these schedules in force and no others: an array of objects with name, definition and enabled. What is new fires from now on, and
+-- so does what is changed. Fires that nobody has made are made up for by the new definition if the timing is still the same; those
+-- of another timing are passed over, which a 'passed' effect tells (due_at: since when, due_in: for how long, detail: the old timing). A
+-- pass looks at all of them: a later release may know newer zones; and the version is raised, as a pass of the old one may be about to
+-- write its own. Answers a 'changed' effect for each (queue: its name), and those of cancelled runs.
 CREATE FUNCTION {schema}.write_schedules_v1(p_schedules json, p_actor text) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_now timestamptz; v_removed text[]; v_updated text[]; v_names text[]; v_definitions json[]; v_enabled boolean[];
+DECLARE v_now timestamptz; v_removed text[]; v_updated text[]; v_names text[]; v_definitions json[]; v_enabled boolean[]; v_queue text;
 BEGIN
+    SELECT x.definition->'run'->>'queue' INTO v_queue FROM json_to_recordset(p_schedules) AS x(definition json)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue q WHERE q.name = x.definition->'run'->>'queue' OFFSET 0) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'queue % is not in the database: run `runlane migrate`', quote_literal(v_queue) USING ERRCODE = 'RL001';
+    END IF;
     PERFORM pg_advisory_xact_lock(1919317612, -2);
     PERFORM 1 FROM {schema}.schedule ORDER BY name FOR UPDATE;
     v_now := clock_timestamp();
@@ -78,14 +98,30 @@ BEGIN
     SELECT coalesce(array_agg(n.schedule), '{}') INTO v_updated FROM noted n;
     INSERT INTO {schema}.schedule_change
     SELECT s.name, 'removed', v_now, p_actor, s.definition, NULL FROM {schema}.schedule s WHERE s.name = ANY (v_removed);
-    RETURN QUERY SELECT * FROM {schema}.cancel_ahead_v1(v_removed || v_updated, p_actor, 'schedule_changed', v_now);
+    RETURN QUERY
+    SELECT 'passed', 0, NULL::uuid, NULL::text, s.name, NULL::text, NULL::text, s.decided_until, v_now - s.decided_until, s.definition
+    FROM unnest(v_names, v_definitions, v_enabled) i(name, definition, enabled)
+    CROSS JOIN LATERAL (
+        SELECT x.* FROM {schema}.schedule x WHERE x.name = i.name AND x.enabled AND x.paused_at IS NULL AND x.decided_until < v_now OFFSET 0) s
+    WHERE i.enabled AND {schema}.timing_v1(s.definition) <> {schema}.timing_v1(i.definition);
+    -- A fire that has come belongs to the old definition, though its run be due later by its jitter; but what is removed or disabled stops.
+    RETURN QUERY
+    SELECT * FROM {schema}.cancel_ahead_v1(
+        v_removed || v_updated,
+        array_fill('-infinity'::timestamptz, ARRAY[cardinality(v_removed)]) || ARRAY(
+            SELECT CASE WHEN v_enabled[array_position(v_names, u.name)] THEN v_now ELSE '-infinity' END
+            FROM unnest(v_updated) WITH ORDINALITY u(name, ord) ORDER BY u.ord),
+        p_actor, 'schedule_changed', v_now);
     DELETE FROM {schema}.schedule_fire WHERE schedule = ANY (v_removed);
     DELETE FROM {schema}.schedule WHERE name = ANY (v_removed);
-    UPDATE {schema}.schedule s SET definition = i.definition, enabled = i.enabled, version = s.version + 1, decided_until = v_now,
+    UPDATE {schema}.schedule s SET definition = i.definition, enabled = i.enabled, version = s.version + 1,
+           decided_until = CASE WHEN i.enabled AND s.enabled AND s.paused_at IS NULL
+                                     AND {schema}.timing_v1(s.definition) = {schema}.timing_v1(i.definition)
+                                THEN least(s.decided_until, v_now) ELSE v_now END,
            look_at = CASE WHEN i.enabled AND s.paused_at IS NULL THEN v_now END
     FROM unnest(v_names, v_definitions, v_enabled) i(name, definition, enabled)
     WHERE s.name = ANY (ARRAY[i.name]) AND (s.definition::text, s.enabled) IS DISTINCT FROM (i.definition::text, i.enabled);
-    UPDATE {schema}.schedule SET look_at = v_now WHERE look_at > v_now;
+    UPDATE {schema}.schedule SET look_at = least(look_at, v_now), version = version + 1 WHERE look_at IS NOT NULL;
     RETURN QUERY
     WITH made AS (
         INSERT INTO {schema}.schedule (name, definition, enabled, decided_until, look_at)
@@ -165,7 +201,7 @@ BEGIN
     IF s.paused_at IS NULL THEN
         UPDATE {schema}.schedule SET paused_at = v_now, look_at = NULL, version = version + 1 WHERE name = p_name;
         INSERT INTO {schema}.schedule_change VALUES (p_name, 'paused', v_now, p_actor, NULL, NULL);
-        RETURN QUERY SELECT * FROM {schema}.cancel_ahead_v1(ARRAY[p_name], p_actor, 'schedule_paused', v_now);
+        RETURN QUERY SELECT * FROM {schema}.cancel_ahead_v1(ARRAY[p_name], ARRAY['-infinity'::timestamptz], p_actor, 'schedule_paused', v_now);
     END IF;
 END $$;
 

@@ -7,9 +7,15 @@ SELECT * FROM {schema}.write_schedules_v1(%(schedules)s::json, %(actor)s);
 SELECT name, md5(definition::text), enabled FROM {schema}.schedule ORDER BY name;
 
 -- name: due_schedules
--- Schedules that are to be looked at, the most urgent first.
-SELECT name, definition, version, decided_until, now()
-FROM {schema}.schedule WHERE look_at <= now() ORDER BY look_at LIMIT %(limit)s;
+-- Schedules that are to be looked at, the most urgent first, and those about which a clock that went ahead has decided: they cannot be
+-- told by when they are to be looked at.
+SELECT * FROM (
+    (SELECT name, definition, version, decided_until, now()
+     FROM {schema}.schedule WHERE look_at <= now() ORDER BY look_at LIMIT %(limit)s)
+    UNION ALL
+    (SELECT name, definition, version, decided_until, now()
+     FROM {schema}.schedule WHERE decided_until > now() + interval '15 minutes' AND look_at > now() ORDER BY decided_until LIMIT %(limit)s)
+) x LIMIT %(limit)s;
 
 -- name: materialize_schedules
 -- Make the runs of fires, once each.
