@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runlane.domain.queue import Queue, QueueStats, Throttle
     from runlane.domain.retry import Exponential, Fixed, NonRetryable, Retry, RetryAfter
     from runlane.domain.run import Source, Status, TriggerOutcome
-    from runlane.domain.schedule import Fire, Schedule, ScheduleRecord, ScheduleState
+    from runlane.domain.schedule import Fire, PausedSchedule, Schedule, ScheduleRecord, ScheduleState
     from runlane.domain.task import Task, task
     from runlane.runtime import Runlane
     from runlane.services.context import Cancelled, Context, LeaseLost, OutOfTime, Release, Suspension
@@ -41,7 +41,7 @@ _HOMES = {
     "runlane.domain.queue": "Queue QueueStats Throttle",
     "runlane.domain.retry": "Exponential Fixed NonRetryable Retry RetryAfter",
     "runlane.domain.run": "Source Status TriggerOutcome",
-    "runlane.domain.schedule": "Fire Schedule ScheduleRecord ScheduleState",
+    "runlane.domain.schedule": "Fire PausedSchedule Schedule ScheduleRecord ScheduleState",
     "runlane.domain.task": "Task task",
     "runlane.runtime": "Runlane",
     "runlane.services.context": "Cancelled Context LeaseLost OutOfTime Release Suspension",
@@ -71,6 +71,7 @@ __all__ = [
     "NonRetryable",
     "NotFoundError",
     "OutOfTime",
+    "PausedSchedule",
     "PayloadError",
     "Queue",
     "QueueStats",

@@ -74,9 +74,10 @@ def test_what_operators_see_and_do(world: World) -> None:
     fires = schedules.next("nightly", 3)
     assert record.next_fire_at == fires[0].fire_at == fires[0].due_at
     assert fires[2].fire_at - fires[1].fire_at == record.every
-    assert schedules.pause("nightly", actor="ada") == 2
-    paused = schedules.get("nightly")
-    assert (paused.state, paused.next_fire_at) == (ScheduleState.PAUSED, None)
+    paused = schedules.pause("nightly", actor="ada")
+    assert (paused.cancelled, paused.schedule) == (2, schedules.get("nightly"))
+    assert (paused.schedule.state, paused.schedule.next_fire_at) == (ScheduleState.PAUSED, None)
+    assert schedules.pause("nightly").cancelled == 0
     assert schedules.next("nightly", 1) == fires[:1]
     made = schedules.trigger("nightly", actor="ada")
     world.deliver_sent()

@@ -48,9 +48,14 @@ def next(schedule: ScheduleId, count: Count = 5, app: AppPath = None, as_json: A
 def pause(schedule: ScheduleId, actor: Actor = "cli", app: AppPath = None, as_json: AsJson = False) -> None:
     """Fire no more until it is resumed. Runs that are due or run already go on."""
     with connected(app) as runlane:
-        cancelled = runlane.schedules.pause(schedule, actor=actor)
-    text = "paused: it fires no more" + (f", {counted(cancelled, 'run')} made ahead cancelled" if cancelled else "")
-    _tell({"schedule_id": schedule, "cancelled": cancelled}, text, as_json, ["runlane", "schedules", "resume", schedule])
+        paused = runlane.schedules.pause(schedule, actor=actor)
+    text = "paused: it fires no more" + (f", {counted(paused.cancelled, 'run')} made ahead cancelled" if paused.cancelled else "")
+    _tell(
+        {"schedule_id": schedule, "cancelled": paused.cancelled},
+        text,
+        as_json,
+        ["runlane", "schedules", "resume", schedule],
+    )
 
 
 @application.command(epilog=epilog("schedules resume"))

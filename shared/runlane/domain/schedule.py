@@ -152,6 +152,14 @@ class ScheduleRecord:
     last_run_id: RunId | None
 
 
+@dataclass(frozen=True, slots=True)
+class PausedSchedule:
+    """A schedule after `schedules.pause`. `cancelled`: how many runs whose time had not come were; 0 if it was paused before."""
+
+    schedule: ScheduleRecord
+    cancelled: int
+
+
 def _name_faults(id: str) -> Iterator[str]:
     try:
         validate_name(id, "id")

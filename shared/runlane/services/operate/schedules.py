@@ -9,7 +9,7 @@ from itertools import islice
 from runlane.domain.errors import NotFoundError
 from runlane.domain.ids import validate_name
 from runlane.domain.nearest import did_you_mean
-from runlane.domain.schedule import Fire, ScheduleRecord, ScheduleState, Timing
+from runlane.domain.schedule import Fire, PausedSchedule, ScheduleRecord, ScheduleState, Timing
 from runlane.ports.schedules import Change, ScheduleDefinition, ScheduleStore, StoredSchedule
 from runlane.ports.stores import TriggerBatch
 from runlane.services.maintenance.materialize_schedules import materialize_schedules, tell_skipped
@@ -47,14 +47,14 @@ class Schedules:
         following = readable(stored.timing)
         return () if stored.timing is None or following is None else _upcoming(stored, stored.timing, following, count)
 
-    def pause(self, schedule_id: str, *, actor: str | None = None) -> int:
-        """Fire no more until `resume`. Runs made ahead whose time has not come are cancelled: how many. Runs that are due or run go on."""
+    def pause(self, schedule_id: str, *, actor: str | None = None) -> PausedSchedule:
+        """Fire no more until `resume`. Runs that are due or run go on; those whose time has not come, be it by jitter, are cancelled."""
         answer = self._store.pause(validate_name(schedule_id, "schedule_id"), actor=checked_key(actor, "actor"))
         if answer is None:
             raise self._not_found(schedule_id)
         cancelled, wakeups = answer
         self._upkeep.publisher.publish(wakeups)
-        return cancelled
+        return PausedSchedule(self.get(schedule_id), cancelled)
 
     def resume(self, schedule_id: str, *, actor: str | None = None) -> ScheduleRecord:
         """Fire again, from now on: time in a pause is not missed, whatever `catch_up` says."""
