@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from runlane.adapters.local.postgres import LocalPostgres
@@ -89,3 +90,16 @@ def test_an_error_of_the_database_carries_no_values(dsn: str) -> None:
 
     assert "hunter2" not in str(raised.value)
     session.close()
+
+
+def test_a_statement_that_no_request_to_cancel_reaches_is_given_up(
+    dsn: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that passes none on. The server's own limit is the test's: with it, the statement would fail."""
+    monkeypatch.setattr(psycopg.Connection, "cancel_safe", lambda *_, **__: None)
+    session = Session(FixedSource(f"{dsn} options='-c statement_timeout=20s'"), "runlane")
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(1)")
+        pid = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        assert not session.run_alone(sql.SQL("SELECT pg_advisory_lock({})").format(1), patience=0.1)
+        assert connection.execute(pid).fetchone(), "the server was not asked, and still waits"

@@ -15,7 +15,7 @@ from runlane.domain.finding import Finding, Level
 from runlane.domain.queue import Queue
 from runlane.services.doctor import bounds, examine
 from runlane.services.doctor.database import database_checks
-from tests.postgres.aged import KEPT_FOR, weeks
+from tests.postgres.aged import weeks
 from tests.postgres.factories import Lane
 
 pytestmark = pytest.mark.postgres
@@ -32,7 +32,7 @@ def opened(dsn: str) -> PostgresHealth:
 def health(lane: Lane, dsn: str) -> Iterator[PostgresHealth]:
     """Of a database after a pass of maintenance, in sessions with time-outs."""
     lane.queues(Queue("work"))
-    lane.storage.maintenance.retain(keep_for=KEPT_FOR, limit=1)
+    lane.storage.maintenance.note_tick([])
     found = opened(dsn)
     yield found
     found.close()

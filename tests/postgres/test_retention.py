@@ -79,11 +79,28 @@ def test_no_interval_lists_a_week_that_has_not_ended(lane: Lane, old: str) -> No
     assert present.isdisjoint(week for (week,) in listed)
 
 
-def test_where_runs_are_kept_for_ever_a_pass_is_only_noted(lane: Lane, old: str) -> None:
+def test_where_runs_are_kept_for_ever_none_goes(lane: Lane, old: str) -> None:
     age_run(lane, lane.ended("free"))
+    assert lane.storage.maintenance.retain(keep_for=KEPT_FOR, limit=500).more
     assert not lane.storage.maintenance.retain(keep_for=None, limit=500).more
     assert weeks(lane)[old] == ALL
-    assert lane.value("SELECT count(*) FROM runlane.upkeep") == 1
+    assert lane.value("SELECT count(*) FROM runlane.retention") == 0
+
+
+@pytest.mark.parametrize("kept_for", [None, YEAR], ids=["for ever", "longer"])
+def test_a_week_that_is_half_gone_goes_though_runs_are_now_kept(lane: Lane, old: str, kept_for: timedelta | None) -> None:
+    age_run(lane, lane.ended("free"))
+    while lane.value("SELECT count(*) FROM runlane.week_tables_v1(runlane.week_low_v1(%s)) WHERE stands = 'attached'", old) == 3:
+        assert lane.storage.maintenance.retain(keep_for=KEPT_FOR, limit=500).more
+    while lane.storage.maintenance.retain(keep_for=kept_for, limit=500).more:
+        pass
+    assert old not in weeks(lane)
+
+
+def test_a_pass_is_noted_with_what_failed_in_it(lane: Lane) -> None:
+    for failed in (["retain", "due_timers"], []):
+        lane.storage.maintenance.note_tick(failed)
+        assert lane.connection.execute("SELECT work, failed FROM runlane.upkeep").fetchall() == [("tick", failed)]
 
 
 def test_a_longer_time_than_before_spares_a_week_that_has_not_begun_to_go(lane: Lane, old: str) -> None:
@@ -210,23 +227,8 @@ def test_killed_after_any_statement_the_next_pass_goes_on(lane: Lane, old: str, 
     audit.close()
 
 
-@pytest.mark.thorough
-def test_a_long_reader_keeps_a_week_and_makes_nobody_wait(lane: Lane, old: str, dsn: str) -> None:
-    gone = age_run(lane, lane.ended("free"))
-    with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:
-        reader.execute("SELECT count(*) FROM runlane.run")
-        retain_all(lane)
-        assert lane.value("SELECT count(*) FROM pg_inherits WHERE inhdetachpending") == 1
-        other.execute("SELECT count(*) FROM runlane.run")
-        other.execute("UPDATE runlane.run SET actor = 'x' WHERE false")
-        assert lane.storage.runs.get_run(gone) is None
-        lane.ended("free")
-        wake(lane)
-        retain_all(lane)
-        assert lane.value("SELECT count(*) FROM pg_inherits WHERE inhdetachpending") == 1, "it is not finished over the reader's head"
-    wake(lane)
-    retain_all(lane)
-    assert old not in weeks(lane)
+PENDING = "SELECT count(*) FROM pg_inherits WHERE inhdetachpending"
+REFUSED = "SELECT sqlstate, message FROM runlane.retention WHERE sqlstate IS NOT NULL"
 
 
 @pytest.fixture
@@ -237,20 +239,73 @@ def runtime(lane: Lane, dsn: str) -> PostgresStorage:
     return PostgresStorage(f"{dsn} user=runtime")
 
 
-def test_a_role_that_owns_nothing_drops_weeks_too_and_gives_way_to_a_long_reader(
-    lane: Lane, old: str, dsn: str, runtime: PostgresStorage
-) -> None:
+@pytest.mark.parametrize("owns", [True, False], ids=["an owner", "a role that owns nothing"])
+def test_weeks_go_and_give_way_to_a_long_reader(lane: Lane, old: str, dsn: str, runtime: PostgresStorage, owns: bool) -> None:
     age_run(lane, lane.ended("free"))
-    theirs = Lane(runtime, lane.connection)
+    theirs = lane if owns else Lane(runtime, lane.connection)
     with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:
         reader.execute("SELECT count(*) FROM runlane.run")
         retain_all(theirs)
-        assert weeks(lane)[old] == ALL
+        assert (weeks(lane)[old], lane.value(PENDING)) == (ALL, 0), "nothing is asked for that somebody has in use"
         other.execute("SELECT count(*) FROM runlane.run")
     wake(lane)
     retain_all(theirs)
     assert old not in weeks(lane)
     runtime.close()
+
+
+def test_a_detach_that_was_cut_off_is_finished_before_another_is_asked_for(
+    lane: Lane, old: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runlane.adapters.postgres.maintenance._DETACH_PATIENCE", 0.1)
+    later = make_week(lane, OLD - timedelta(days=14))
+    gone = age_run(lane, lane.ended("free"))
+    store = lane.storage.maintenance
+    assert store.retain(keep_for=KEPT_FOR, limit=500).more
+    lane.connection.execute("UPDATE runlane.retention SET swept_to = high")
+    with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:
+        reader.execute("SELECT count(*) FROM runlane.run")
+        assert not store._detach("run", f"run_{old}")
+        assert lane.value(PENDING) == 1
+        other.execute("SELECT count(*) FROM runlane.run")
+        other.execute("UPDATE runlane.run SET actor = 'x' WHERE false")
+        assert lane.storage.runs.get_run(gone) is None
+        lane.ended("free")
+        retain_all(lane)
+        assert lane.value(PENDING) == 1, "it is not finished over the reader's head"
+    # The first week rests; the second one's turn comes first.
+    lane.connection.execute("UPDATE runlane.retention SET rests_until = NULL WHERE low = runlane.week_low_v1(%s)", (later,))
+    retain_all(lane)
+    assert not store._detach("run", f"run_{later}"), "another was faster"
+    assert (weeks(lane)[later], lane.connection.execute(REFUSED).fetchall()) == (ALL, [])
+    wake(lane)
+    retain_all(lane)
+    assert {old, later}.isdisjoint(weeks(lane))
+
+
+def test_a_week_that_cannot_be_dropped_rests_and_says_why_and_later_ones_go(lane: Lane, old: str) -> None:
+    later = make_week(lane, OLD - timedelta(days=14))
+    lane.connection.execute(f"CREATE VIEW runlane.report AS SELECT * FROM runlane.event_{old}".encode())
+    retain_all(lane)
+    assert (old in weeks(lane), later in weeks(lane)) == (True, False)
+    ((sqlstate, message),) = lane.connection.execute(REFUSED).fetchall()
+    assert (sqlstate, "view runlane.report depends on table" in message) == ("2BP01", True)
+    assert lane.value("SELECT rests_until > now() + interval '50 minutes' FROM runlane.retention")
+    lane.connection.execute("DROP VIEW runlane.report")
+    wake(lane)
+    retain_all(lane)
+    assert old not in weeks(lane)
+
+
+def test_a_week_that_cannot_be_detached_rests_and_says_why(lane: Lane, old: str) -> None:
+    lane.connection.execute("CREATE TABLE runlane.run_rest PARTITION OF runlane.run DEFAULT")
+    retain_all(lane)
+    ((sqlstate, message),) = lane.connection.execute(REFUSED).fetchall()
+    assert (sqlstate, "default partition" in message) == ("55000", True)
+    lane.connection.execute("DROP TABLE runlane.run_rest")
+    wake(lane)
+    retain_all(lane)
+    assert old not in weeks(lane)
 
 
 def test_two_passes_at_once_do_it_once(lane: Lane, old: str, other_storage: PostgresStorage) -> None:

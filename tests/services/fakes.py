@@ -202,6 +202,7 @@ class FakeMaintenance:
     leases: list[tuple[ExpiredLease, ...]] = field(default_factory=list)
     passed_over: list[tuple[RunId, ...]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    noted: list[tuple[str, ...]] = field(default_factory=list)
 
     def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
         return self._next("due_timers")
@@ -230,6 +231,10 @@ class FakeMaintenance:
 
     def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
         return self._next("retain")
+
+    def note_tick(self, failed: Sequence[str]) -> None:
+        self.noted.append(tuple(failed))
+        self._next("note_tick")
 
     def _next(self, name: str) -> PhaseResult:
         self.calls.append(name)

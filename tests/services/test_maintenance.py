@@ -25,7 +25,7 @@ def expired(task: str, failures: int = 0) -> ExpiredLease:
 def test_a_quiet_pass_takes_one_step_of_each_phase() -> None:
     bench = Bench()
     assert counts(bench) == {phase.name: 0 for phase in PHASES}
-    assert len(bench.storage.maintenance.calls) == len(PHASES) - 2
+    assert len(bench.storage.maintenance.calls) == len(PHASES) - 1
 
 
 def test_a_phase_goes_on_until_its_backlog_is_empty_and_publishes_what_it_frees() -> None:
@@ -44,6 +44,19 @@ def test_a_failing_phase_stops_no_other() -> None:
     report = bench.runlane.tick()
     assert (report["failed"], report["counts"]["dispatch_queues"]) == (["due_timers"], 7)
     assert bench.telemetry.named("phase.failed")
+    assert bench.storage.maintenance.noted == [("due_timers",)]
+
+
+def test_a_pass_that_cannot_be_noted_says_so() -> None:
+    bench = Bench()
+    bench.storage.maintenance.answers["note_tick"] = [RuntimeError("broken")]
+    assert bench.runlane.tick()["failed"] == ["note_tick"]
+
+
+def test_a_step_that_passed_over_something_is_followed_by_another() -> None:
+    bench = Bench()
+    bench.storage.maintenance.answers["retain"] = [PhaseResult(0, more=True), PhaseResult(5, more=True), PhaseResult(0, more=False)]
+    assert counts(bench)["retain"] == 5
 
 
 def test_a_pass_ends_with_its_time_and_says_what_is_left() -> None:

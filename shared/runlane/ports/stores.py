@@ -286,7 +286,11 @@ class MaintenanceStore(Protocol):
         ...
 
     def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
-        """Note that the pass came this far, and end some of what ended longer ago: a few runs, or a table of a week."""
+        """End some of what ended longer ago: a few runs, or a table of a week. `more`: until nothing is left that need not rest."""
+        ...
+
+    def note_tick(self, failed: Sequence[str]) -> None:
+        """Keep that a pass was made now, and which of its phases failed."""
         ...
 
 

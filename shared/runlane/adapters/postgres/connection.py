@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ from runlane.adapters.postgres.partitions import WEEKS_AHEAD, lacks_partition
 from runlane.adapters.postgres.statements import statements_of
 
 _IDLE_CHECK_AFTER = 1.0
+_CUT_PATIENCE = 1.0
+"""Seconds for a request to cancel to arrive, and to help."""
 _KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -103,20 +106,18 @@ class Session:
     def run_alone(self, statement: sql.Composed, *, patience: float) -> bool:
         """Run one statement that may be in no transaction, on a connection of its own; False: it was cut off after `patience` seconds.
 
-        Cut off from here, as `lock_timeout` would be a setting of a session, which a pooler may hand to somebody else.
+        Cut off from here, as `lock_timeout` would be a setting of a session, which a pooler may hand to somebody else. Where the
+        request to cancel does not arrive, as behind RDS Proxy, the connection is given up a second later.
         """
+        given_up = threading.Event()
         try:
-            with closing(log_in(self._source)) as connection:
-                cut = threading.Timer(patience, connection.cancel_safe)
-                cut.start()
-                try:
-                    connection.execute(statement)
-                finally:
-                    cut.cancel()
-                    cut.join()
-        except psycopg.errors.QueryCanceled:
+            with closing(log_in(self._source)) as connection, _cut_off(connection, patience, given_up):
+                connection.execute(statement)
+        except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             return False
         except psycopg.Error as error:
+            if given_up.is_set():
+                return False
             raise translate(error) from error
         return True
 
@@ -146,6 +147,32 @@ class Session:
         if self._connection is not None and self._connection.broken:
             self._connection.close()
             self._connection = None
+
+
+@contextmanager
+def _cut_off(connection: psycopg.Connection, patience: float, given_up: threading.Event) -> Iterator[None]:
+    """End what runs on the connection after `patience` seconds: by a request, and by hanging up if that does not help."""
+
+    def cancel() -> None:
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=_CUT_PATIENCE)
+
+    def hang_up() -> None:
+        given_up.set()
+        line.shutdown(socket.SHUT_RDWR)
+
+    # A descriptor of our own: the driver's may be closed, and belong to something else, by the time it is needed.
+    with closing(socket.socket(fileno=os.dup(connection.fileno()))) as line:
+        timers = threading.Timer(patience, cancel), threading.Timer(patience + _CUT_PATIENCE, hang_up)
+        for timer in timers:
+            timer.start()
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+            for timer in timers:
+                timer.join()
 
 
 def log_in(source: ConnectionSource) -> psycopg.Connection:

@@ -22,6 +22,10 @@ _TRANSIENT = (
     errors.IdleInTransactionSessionTimeout,
     errors.ReadOnlySqlTransaction,
 )
+_OUTAGES = ("08", "53", "57", "58")
+"""Classes of SQLSTATE: connections, resources, an operator, the system."""
+_NAMING = (errors.ObjectNotInPrerequisiteState, errors.DependentObjectsStillExist)
+"""Raised by statements about tables: their message names objects, and never a value."""
 
 
 def translate(error: psycopg.Error) -> RunlaneError:
@@ -44,6 +48,16 @@ def translate(error: psycopg.Error) -> RunlaneError:
     if isinstance(error, errors.InsufficientPrivilege):
         fault = f"the database refuses the runtime's role ({str(error).splitlines()[0]}); run `runlane migrate` as the owner of the schema"
         return ConfigurationError([f"{fault}, with RUNLANE_DATABASE_ROLE naming that role"], code="privilege_missing")
+    if isinstance(error, _NAMING):
+        state = f"{state}: {error.diag.message_primary}"
     if isinstance(error, (*_TRANSIENT, psycopg.OperationalError, psycopg.InterfaceError)):
         return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__})")
     return InvariantError("storage_refused", f"the database refused a statement ({state or type(error).__name__})")
+
+
+def refusal(error: RunlaneError) -> tuple[str, str] | None:
+    """SQLSTATE and the server's message, where it refused the statement itself; None: it could not be asked, or not now."""
+    cause = error.__cause__
+    if not isinstance(cause, psycopg.Error) or not cause.sqlstate or isinstance(cause, _TRANSIENT) or cause.sqlstate[:2] in _OUTAGES:
+        return None
+    return cause.sqlstate, cause.diag.message_primary or ""

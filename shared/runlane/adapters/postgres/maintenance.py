@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from psycopg import sql
 
 from runlane.adapters.postgres.connection import Session
+from runlane.adapters.postgres.faults import refusal
 from runlane.adapters.postgres.partitions import WEEKS_AHEAD
 from runlane.adapters.postgres.rows import array_literal, phase_result
+from runlane.domain.errors import RunlaneError
 from runlane.domain.ids import RunId
 from runlane.ports.stores import ExpiredLease, PhaseResult
 
 _DETACH_PATIENCE = 2.0
 """Seconds in which every transaction that has used a table may end."""
-_MOVED = ("detached", "dropped")
+_MOVED = ("detach", "detached", "dropped")
 
 
 class PostgresMaintenanceStore:
@@ -52,16 +54,29 @@ class PostgresMaintenanceStore:
 
     def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
         ((action, parent, part, looked_at),) = self._session.run("retain", {"keep_for": keep_for, "limit": limit})
-        if action == "detach" and (action := self._detach(parent, part)) == "detached":
-            self._session.run("detached", {"part": part})
-        steps = looked_at if action == "swept" else int(action in _MOVED)
-        return PhaseResult(steps, steps > 0)
+        if action == "detach" and not self._detach(parent, part):
+            action = "busy"
+        # Asked again until there is nothing: what was busy or failed rests, and others have their turn.
+        return PhaseResult(looked_at if action == "swept" else int(action in _MOVED), action != "none")
 
-    def _detach(self, parent: str, part: str) -> str:
+    def _detach(self, parent: str, part: str) -> bool:
         """Nobody waits for it, and it waits for whoever has used the table: cut off, it is finished in a later pass."""
         statement = sql.SQL("ALTER TABLE {} DETACH PARTITION {} CONCURRENTLY")
         names = (sql.Identifier(self._session.schema, name) for name in (parent, part))
-        return "detached" if self._session.run_alone(statement.format(*names), patience=_DETACH_PATIENCE) else "busy"
+        try:
+            if not self._session.run_alone(statement.format(*names), patience=_DETACH_PATIENCE):
+                return False
+        except RunlaneError as error:
+            if (refused := refusal(error)) is None:
+                raise
+            sqlstate, message = refused
+            self._session.run("detach_failed", {"parent": parent, "part": part, "sqlstate": sqlstate, "message": message})
+            return False
+        self._session.run("detached", {"part": part})
+        return True
+
+    def note_tick(self, failed: Sequence[str]) -> None:
+        self._session.run("note_tick", {"failed": list(failed)})
 
     def ensure_partitions(self) -> PhaseResult:
         ((made,),) = self._session.run("ensure_partitions", {"weeks": WEEKS_AHEAD})

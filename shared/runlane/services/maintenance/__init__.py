@@ -60,6 +60,7 @@ class Maintenance:
             left = [phase for phase in left if self._step(phase, counts, failed)]
             if self._clock.monotonic() - started_at >= time_budget:
                 break
+        self._note(failed)
         report = TickReport(counts, tuple(failed), tuple(phase.name for phase in left))
         self._telemetry.emit(
             "tick.done", counts=counts, failed=report.failed, unfinished=report.unfinished, seconds=self._clock.monotonic() - started_at
@@ -76,3 +77,11 @@ class Maintenance:
             return False
         counts[phase.name] += result.count
         return result.more
+
+    def _note(self, failed: list[str]) -> None:
+        """For the doctor: when the last pass was, and what failed in it."""
+        try:
+            self._upkeep.store.note_tick(failed)
+        except Exception as error:  # As with a phase.
+            failed.append("note_tick")
+            self._telemetry.emit("phase.failed", phase="note_tick", error=repr(error))

@@ -36,7 +36,10 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`step` does a bounded part in a transaction of its own, is safe when run twice at once, and is repeated while it says `more`."""
+    """`step` does a bounded part in a transaction of its own, is safe when run twice at once, and is repeated at once while it says `more`.
+
+    A step that could do nothing may say `more` only if what it found is out of the way of the next one.
+    """
 
     name: str
     step: Callable[[Upkeep], PhaseResult]

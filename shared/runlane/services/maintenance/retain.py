@@ -1,4 +1,4 @@
-"""Weeks whose time is up: dropped whole, or rid of what has ended while something of them must stay. The last phase notes the pass."""
+"""Weeks whose time is up: dropped whole, or rid of what has ended while something of them must stay."""
 
 from __future__ import annotations
 

@@ -2,34 +2,45 @@
 -- runs are deleted a few at a time, and it is looked at again every day. What has not ended is never touched, however old it is.
 
 -- Weeks that are past their time, from the first look until they are dropped. swept_to: up to here its runs have been looked at.
--- keeps: something of it must stay, so that its ended runs are deleted one by one. Nobody looks at it before rests_until.
+-- keeps: something of it must stay, so that its ended runs are deleted one by one. Nobody looks at it before rests_until. sqlstate and
+-- message: why its last step failed.
 CREATE TABLE {schema}.retention (
     low         uuid PRIMARY KEY,
     high        uuid NOT NULL,
     swept_to    uuid NOT NULL,
     keeps       boolean NOT NULL,
-    rests_until timestamptz
+    rests_until timestamptz,
+    sqlstate    text,
+    message     text
 );
 
--- When each work of maintenance was last done: 'tick', a pass.
+-- When each work of maintenance was last done, and which of its phases failed: 'tick', a pass.
 CREATE TABLE {schema}.upkeep (
-    work text PRIMARY KEY,
-    at   timestamptz NOT NULL
+    work   text PRIMARY KEY,
+    at     timestamptz NOT NULL,
+    failed text[] NOT NULL
 ) WITH (fillfactor = 20);
 
--- Note that a pass came this far. Of two at once one note is enough.
-CREATE FUNCTION {schema}.note_tick_v1(p_now timestamptz) RETURNS void
+-- Note that a pass was made, and which phases of it failed. Of two at once one note is enough.
+CREATE FUNCTION {schema}.note_tick_v1(p_failed text[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    INSERT INTO {schema}.upkeep (work, at) SELECT 'tick', p_now WHERE NOT EXISTS (SELECT 1 FROM {schema}.upkeep) ON CONFLICT DO NOTHING;
-    UPDATE {schema}.upkeep SET at = p_now
-    WHERE ctid = (SELECT u.ctid FROM {schema}.upkeep u WHERE u.work = 'tick' AND u.at < p_now FOR UPDATE SKIP LOCKED);
+    INSERT INTO {schema}.upkeep (work, at, failed) SELECT 'tick', v_now, p_failed WHERE NOT EXISTS (SELECT 1 FROM {schema}.upkeep) ON CONFLICT DO NOTHING;
+    UPDATE {schema}.upkeep SET at = v_now, failed = p_failed
+    WHERE ctid = (SELECT u.ctid FROM {schema}.upkeep u WHERE u.work = 'tick' AND u.at < v_now FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- The instant of a run id.
 CREATE FUNCTION {schema}.run_id_time_v1(p_run_id uuid) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT to_timestamp(('x' || left(replace(p_run_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$$;
+
+-- The least run id of the week of a table.
+CREATE FUNCTION {schema}.week_low_v1(p_part text) RETURNS uuid
+LANGUAGE sql STABLE AS $$
+    SELECT {schema}.run_id_floor_v1(to_date(right(p_part, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC')
 $$;
 
 -- The tables of a week, and whether they are attached, pending (a concurrent detach was cut off) or detached. What is dropped is absent.
@@ -107,28 +118,41 @@ BEGIN
     UPDATE {schema}.retention
     SET keeps = w.keeps,
         swept_to = CASE WHEN v_count = p_limit THEN v_last WHEN w.keeps THEN low ELSE high END,
+        sqlstate = NULL, message = NULL,
         rests_until = CASE WHEN v_count < p_limit AND w.keeps THEN p_now + interval '1 day' END
     WHERE low = w.low;
     RETURN v_count;
 END $$;
 
--- Detach a table where the caller may not do it concurrently, since that takes an owner's own statement. All that comes after would
--- wait for the lock, so it is asked for only when no transaction has used the table for a twentieth of a second, and not for long.
-CREATE FUNCTION {schema}.detach_briefly_v1(p_parent text, p_part text) RETURNS boolean
+-- Whether a transaction of now still has a table in use after half a second; a prepared one has no process.
+CREATE FUNCTION {schema}.in_use_v1(p_parent text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE v_parent regclass := format('%I.%I', {literal}, p_parent)::regclass; v_users text[];
 BEGIN
-    v_users := ARRAY(SELECT l.virtualtransaction FROM pg_catalog.pg_locks l WHERE l.relation = v_parent AND l.pid <> pg_backend_pid());
-    PERFORM pg_sleep(0.05);
-    IF EXISTS (SELECT 1 FROM pg_catalog.pg_locks l WHERE l.relation = v_parent AND l.virtualtransaction = ANY (v_users)) THEN
-        RETURN false;
-    END IF;
-    EXECUTE format('ALTER TABLE %I.%I DETACH PARTITION %I.%I', {literal}, p_parent, {literal}, p_part);
-    RETURN true;
+    v_users := ARRAY(SELECT l.virtualtransaction FROM pg_catalog.pg_locks l
+                     WHERE l.relation = v_parent AND l.pid IS DISTINCT FROM pg_backend_pid()
+                       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()));
+    FOR i IN 1..10 LOOP
+        EXIT WHEN NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks l WHERE l.relation = v_parent AND l.virtualtransaction = ANY (v_users));
+        IF i = 10 THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    RETURN false;
 END $$;
 
+-- Whether another table of the parent is being detached: only one at a time can be.
+CREATE FUNCTION {schema}.detaches_another_v1(p_parent text, p_part text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = format('%I.%I', {literal}, p_parent)::regclass AND i.inhdetachpending AND c.relname <> p_part)
+$$;
+
 -- One step towards dropping a week that has been swept: detach its next table, or finish a detach that was cut off, or drop what is
--- detached. Answers 'detach' if the caller is to do it, as an owner can without anybody waiting.
+-- detached. Answers 'detach' if the caller is to do it, as an owner can without anybody waiting. A table that somebody has in use is
+-- left alone: where all would wait for the lock it is not asked for, and where nobody would it leaves no detach half done.
 CREATE FUNCTION {schema}.drop_week_v1(w {schema}.retention, OUT action text, OUT parent text, OUT part text)
 LANGUAGE plpgsql AS $$
 DECLARE t record;
@@ -144,10 +168,12 @@ BEGIN
         part := t.part;
         IF t.stands = 'pending' THEN
             EXECUTE format('ALTER TABLE %I.%I DETACH PARTITION %I.%I FINALIZE', {literal}, parent, {literal}, part);
+        ELSIF {schema}.detaches_another_v1(parent, part) OR {schema}.in_use_v1(parent) THEN
+            action := 'busy';
         ELSIF pg_has_role(session_user, t.owner, 'USAGE') THEN
             action := 'detach';
-        ELSIF NOT {schema}.detach_briefly_v1(t.parent, t.part) THEN
-            action := 'busy';
+        ELSE
+            EXECUTE format('ALTER TABLE %I.%I DETACH PARTITION %I.%I', {literal}, parent, {literal}, part);
         END IF;
         RETURN;
     END IF;
@@ -160,11 +186,19 @@ BEGIN
     action := 'dropped';
 END $$;
 
--- One bounded step of retention, and a note that the pass came here; p_for NULL: keep for ever; a day at least. Safe when run twice at
+-- A week whose step failed rests for an hour.
+CREATE FUNCTION {schema}.week_failed_v1(p_low uuid, p_sqlstate text, p_message text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE {schema}.retention SET rests_until = clock_timestamp() + interval '1 hour', sqlstate = p_sqlstate, message = p_message WHERE low = p_low
+$$;
+
+-- One bounded step of retention. p_for: a day at least; NULL: for ever, and only what has begun to go still goes. Safe when run twice at
 -- once: who looks at a week has it to himself, and one that is being detached rests meanwhile. It waits a fifth of a second for a lock at
--- most, and then leaves the week for a minute. Answers what was done: 'none', 'swept' (and how many runs were looked at), 'detach' (to be
--- done by the caller), 'detached', 'dropped' or 'busy'. It runs as the schema's owner, since the runtime's role owns no table; its names
--- are constants and its numbers typed, and only whom the schema is granted to may call it.
+-- most. A week that is busy rests for a minute, one that fails for an hour, with the reason, so that no week keeps others from their turn.
+-- Answers what was done: 'none', 'swept' (and how many runs were looked at), 'detach' (to be done by the caller), 'detached', 'dropped',
+-- 'busy' or 'failed'; the caller may ask again until it is 'none'.
+-- It runs as the schema's owner, since the runtime's role owns no table; its names are constants and its numbers typed, and only those
+-- whom the schema is granted to may call it.
 CREATE FUNCTION {schema}.retain_v1(p_for interval, p_limit int, OUT action text, OUT parent text, OUT part text, OUT looked_at int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE
@@ -173,26 +207,25 @@ DECLARE
     v_before timestamptz := least(v_now - p_for, v_now);
     v_cutoff uuid := {schema}.run_id_floor_v1(v_before);
     w {schema}.retention;
+    v_state text;
+    v_message text;
+    v_detail text;
 BEGIN
     IF p_for < interval '1 day' THEN
         RAISE EXCEPTION 'ended runs are kept for a day at least, not for %', p_for USING ERRCODE = 'invalid_parameter_value';
     END IF;
     looked_at := 0;
     action := 'none';
-    PERFORM {schema}.note_tick_v1(v_now);
-    IF p_for IS NULL THEN
-        RETURN;
-    END IF;
     INSERT INTO {schema}.retention (low, high, swept_to, keeps)
     SELECT x.low, x.high, x.low, false
     FROM (SELECT {schema}.run_id_floor_v1(s.start) AS low, {schema}.run_id_floor_v1(s.start + interval '7 days') AS high
           FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-          CROSS JOIN LATERAL (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start) s
+          CROSS JOIN LATERAL (SELECT to_date(substring(c.relname FROM '_(\d{8})$'), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start) s
           WHERE i.inhparent = format('%I.run', {literal})::regclass) x
     WHERE x.high <= v_cutoff
     ON CONFLICT DO NOTHING;
-    -- A longer time than before: what has not begun to go stays.
-    DELETE FROM {schema}.retention r WHERE r.high > v_cutoff
+    -- A longer time than before, or for ever: what has not begun to go stays.
+    DELETE FROM {schema}.retention r WHERE (p_for IS NULL OR r.high > v_cutoff)
        AND NOT EXISTS (SELECT 1 FROM {schema}.week_tables_v1(r.low) t WHERE t.stands <> 'attached');
     SELECT * INTO w FROM {schema}.retention r WHERE r.rests_until IS NULL OR r.rests_until <= v_now ORDER BY r.low LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -205,11 +238,22 @@ BEGIN
             action := 'swept';
             looked_at := {schema}.sweep_week_v1(w, v_before, p_limit, v_now);
         END IF;
-    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-        action := 'busy';
+    EXCEPTION
+        WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+            action := 'busy';
+        WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT, v_detail = PG_EXCEPTION_DETAIL;
+            action := 'failed';
+            -- What depends on a table stands in the detail; that of other errors may hold a row.
+            IF v_state = '2BP01' THEN
+                v_message := v_message || ': ' || v_detail;
+            END IF;
+            PERFORM {schema}.week_failed_v1(w.low, v_state, v_message);
     END;
+    -- Longer than it takes to look at all the others that are as busy: so who asks until nothing is left comes to an end.
     IF action IN ('busy', 'detach') THEN
-        UPDATE {schema}.retention SET rests_until = v_now + interval '1 minute' WHERE low = w.low;
+        UPDATE {schema}.retention SET rests_until = v_now + interval '1 minute' + (SELECT count(*) FROM {schema}.retention) * interval '2 seconds'
+        WHERE low = w.low;
     END IF;
 END $$;
 REVOKE ALL ON FUNCTION {schema}.retain_v1(interval, int) FROM PUBLIC;
@@ -217,8 +261,16 @@ REVOKE ALL ON FUNCTION {schema}.retain_v1(interval, int) FROM PUBLIC;
 -- A week whose table its caller has detached need not rest.
 CREATE FUNCTION {schema}.detached_v1(p_part text) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE {schema}.retention SET rests_until = NULL
-    WHERE swept_to = high AND low = {schema}.run_id_floor_v1(to_date(right(p_part, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC')
+    UPDATE {schema}.retention SET rests_until = NULL, sqlstate = NULL, message = NULL WHERE swept_to = high AND low = {schema}.week_low_v1(p_part)
 $$;
+
+-- A table that its caller was refused to detach. Where another was faster, by a detach of its own, its week just rests.
+CREATE FUNCTION {schema}.detach_failed_v1(p_parent text, p_part text, p_sqlstate text, p_message text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT {schema}.detaches_another_v1(p_parent, p_part) THEN
+        PERFORM {schema}.week_failed_v1({schema}.week_low_v1(p_part), p_sqlstate, p_message);
+    END IF;
+END $$;
 
 SELECT {schema}.pin_plans_v1(ARRAY['retain_v1(interval, int)']);

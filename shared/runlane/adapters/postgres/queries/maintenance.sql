@@ -40,6 +40,14 @@ SELECT action, parent, part, looked_at FROM {schema}.retain_v1(%(keep_for)s, %(l
 -- Go on with a week whose table was detached.
 SELECT {schema}.detached_v1(%(part)s);
 
+-- name: detach_failed
+-- Let a week rest whose table could not be detached.
+SELECT {schema}.detach_failed_v1(%(parent)s, %(part)s, %(sqlstate)s, %(message)s);
+
+-- name: note_tick
+-- Note a pass, and what failed in it.
+SELECT {schema}.note_tick_v1(%(failed)s);
+
 -- name: ensure_partitions
 -- Make time partitions ahead.
 SELECT {schema}.ensure_partitions_v1(now(), %(weeks)s);
