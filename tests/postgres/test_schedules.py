@@ -219,6 +219,7 @@ def test_what_stops_a_schedule_stops_the_run_whose_jitter_is_not_over(work: Stag
     came = work.between_fire_and_due()
     stops(work)
     assert work.status(came) is Status.CANCELLED
+    assert [one.last_run_id for one in work.storage.schedules.list_schedules()] in ([], [came])
     work.storage.schedules.resume("s", actor="ada")
     assert all(wakeup.hint for wakeup in work.tick().wakeups)
 
@@ -438,6 +439,14 @@ def test_a_fire_whose_key_is_taken_waits_for_the_active_run_and_the_newest_stays
     assert record is not None
     assert record.source is Source.SCHEDULE
     assert record.due_at > work.value("SELECT clock_timestamp()")
+
+
+def test_a_pause_takes_back_a_fire_that_waits_for_its_key(work: Stage) -> None:
+    work.claim_one(work.trigger_one("work", singleton_key="k"))
+    work.put(work.definition(singleton_key="k", singleton_mode="latest"))
+    assert work.tick().made == 1
+    assert work.storage.schedules.pause("s", actor="ada") == (1, ())
+    assert statuses(work).count("cancelled") == 1
 
 
 def test_a_run_beside_the_fires_is_made_paused_or_not(work: Stage) -> None:

@@ -13,7 +13,7 @@ from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.run import Status, TriggerOutcome
-from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition
+from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition, Written
 from runlane.ports.stores import (
     ClaimBatch,
     ClaimedRun,
@@ -282,6 +282,10 @@ class FakeSchedules:
     plans: list[Plan] = field(default_factory=list)
     refused: Collection[str] = ()
     """Schedules whose runs the database would not make."""
+    passed: tuple[DueSchedule, ...] = ()
+
+    def write_schedules(self, definitions: Sequence[ScheduleDefinition], *, actor: str | None) -> Written:
+        return Written(self.differences, (), self.passed)
 
     def compare(self, definitions: Sequence[ScheduleDefinition]) -> Mapping[str, Change]:
         return self.differences

@@ -234,6 +234,18 @@ def test_a_pass_looks_on_past_schedules_that_do_not_fire_yet_and_tells_what_was_
     assert (fact["schedule"], fact["since"]) == ("s", "2026-11-30T11:01:00+00:00")
 
 
+def test_what_a_new_timing_passes_over_is_told() -> None:
+    bench = Bench()
+    bench.storage.schedules.passed = (
+        due(HOUR, cron=EACH_MINUTE),
+        replace(due(HOUR, cron="0 9 * * *"), schedule_id="none"),
+        replace(due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus"), schedule_id="martian"),
+    )
+    bench.runlane.schedules.put_in_force()
+    (fact,) = bench.telemetry.named("schedule.skipped")
+    assert (fact["schedule"], fact["since"], fact["until"]) == ("s", "2026-11-30T11:01:00+00:00", NOW.isoformat())
+
+
 def test_a_pass_says_which_schedule_it_cannot_read_and_goes_on_with_the_others() -> None:
     bench = Bench()
     unknown = replace(due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus"), schedule_id="martian")
