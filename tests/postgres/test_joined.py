@@ -105,6 +105,13 @@ def test_nobody_waits_for_a_caller_that_is_still_open(work: Lane, dsn: str, othe
     assert len(work.storage.triggers.dispatch(["work"])) == 1
 
 
+def test_a_timer_whose_time_came_before_its_transaction_ended_is_sent_after_it(work: Lane) -> None:
+    run_id = work.trigger(new_run("work", delay=HOUR), eager=False).runs[0].run_id
+    work.connection.execute(b"UPDATE runlane.timer SET due_at = clock_timestamp() - interval '10 seconds'")
+    assert ids(work.storage.triggers.dispatch(["work"])) == [run_id]
+    assert ids(work.claim(run_id).claims) == [run_id]
+
+
 def test_a_caller_sees_its_own_runs_and_nobody_else_does(work: Lane, dsn: str) -> None:
     with psycopg.connect(dsn) as caller:
         (run,) = work.storage.triggers.record_runs(caller, [new_run("work")]).runs

@@ -64,6 +64,19 @@ def test_a_floor_follows_what_was_found_at_a_distance(lane: Lane) -> None:
     assert lane.value("SELECT max(dispatch_seq) FROM runlane.dispatch_floor") == 44
 
 
+def test_a_look_from_the_very_beginning_leaves_one_floor(lane: Lane) -> None:
+    lane.queues(Queue("free"), Queue("other"))
+    for place in (1000, 2000, 3000):
+        lane.connection.execute(
+            "SELECT runlane.move_floor_v1(array_agg(queue_id), ARRAY[%s, %s]::bigint[], false) FROM runlane.queue", (place,) * 2
+        )
+    lane.connection.execute("SELECT runlane.move_floor_v1(array_agg(queue_id), ARRAY[4000], true) FROM runlane.queue WHERE name = 'free'")
+    rows = lane.connection.execute(
+        "SELECT q.name, array_agg(f.dispatch_seq) FROM runlane.dispatch_floor f JOIN runlane.queue q USING (queue_id) GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert [(name, sorted(seqs)) for name, seqs in rows] == [("free", [2744, 3744]), ("other", [744, 1744, 2744])]
+
+
 def test_counters_of_any_turn_are_counted_once(lane: Lane) -> None:
     lane.queues(Queue("one", concurrency_limit=1))
     for turn in range(5):

@@ -137,6 +137,11 @@ def test_the_next_look_is_when_a_throttle_permits_the_next_start(polled: Polled)
     assert polled.pause() == 0.015
 
 
+def test_a_start_that_is_overdue_and_not_made_is_not_asked_for_all_the_time(polled: Polled) -> None:
+    polled.bench.deliveries.looks += [Look(is_dispatched=False, starts_in=timedelta(milliseconds=-15))] * 4
+    assert [polled.pause() for _ in range(4)] == [0.02, 0.04, 0.08, 0.16]
+
+
 def test_a_drain_waits_for_what_a_throttle_holds_back() -> None:
     drained = Polled(until_dry=True)
     drained.bench.deliveries.looks += [Look(is_dispatched=False, starts_in=timedelta(minutes=1)), NOTHING]

@@ -156,8 +156,8 @@ class ModelQueue(Scheduler):
     def give_back(self, run_ids: Iterable[RunId]) -> list[Run]:
         return take(self.dispatched, run_ids)
 
-    def fold(self) -> list[Run]:
-        return take(self.recorded, self.recorded)
+    def fold(self, overdue: Iterable[RunId] = ()) -> list[Run]:
+        return take(self.recorded, self.recorded) + take(self.later, overdue)
 
     def enter(self, runs: Collection[Run]) -> list[Partition]:
         """Put runs in the order of their partitions, which are the answer."""

@@ -118,6 +118,7 @@ class ThrottledQueue(ModelQueue):
                 if turn > self.now + FAR:
                     far.append(run)
                 else:
+                    run.until += turn - (run.start or turn)
                     run.start = turn
         for run in take(self.dispatched, [run.run_id for run in started]):
             run.until, run.start, self.leased[run.run_id] = self.now + lease_for, None, run

@@ -30,6 +30,10 @@ _EMPTY = "; ".join(
         *("partition", "tenant", "queue_counter", "queue_counter_delta", "policy_change", "queue"),
     )
 )
+_OVERDUE: LiteralString = """
+SELECT t.run_id::text FROM runlane.timer t, runlane.set_clock c WHERE t.hinted_at IS NULL AND t.due_at <= c.at
+AND t.due_at >= least(runlane.timer_floor_v1(c.at), c.at - interval '1 minute')
+"""
 _LOOK: LiteralString = """
 WITH later AS (UPDATE runlane.set_clock SET at = %s)
 SELECT 'dispatched', NULL, NULL, run_id::text, expires_at, dispatch_seq FROM runlane.dispatch
@@ -120,8 +124,10 @@ class Twins:
             self.model.reschedule(run_id, due)
 
     def fold(self) -> None:
+        # Which timers have their hint is no part of the model.
+        overdue = [run_id for (run_id,) in self.lane.connection.execute(_OVERDUE).fetchall()]
         self.lane.storage.triggers.dispatch([QUEUE])
-        self.model.ready(self.model.fold())
+        self.model.ready(self.model.fold(overdue))
 
     def fire(self) -> None:
         self.lane.storage.maintenance.due_timers(look_ahead=timedelta(minutes=3), limit=1000)

@@ -10,7 +10,7 @@ from psycopg import sql
 from runlane.adapters.postgres.connection import Session
 from runlane.adapters.postgres.faults import refusal
 from runlane.adapters.postgres.partitions import WEEKS_AHEAD
-from runlane.adapters.postgres.rows import array_literal, phase_result
+from runlane.adapters.postgres.rows import Effect, array_literal, phase_result
 from runlane.domain.errors import RunlaneError
 from runlane.domain.ids import RunId
 from runlane.ports.stores import ExpiredLease, PhaseResult
@@ -26,9 +26,7 @@ class PostgresMaintenanceStore:
 
     def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
         effects = self._session.run("due_timers", {"look_ahead": look_ahead, "limit": limit})
-        fired = phase_result(effects, limit)
-        hinted = sum(1 for row in effects if row[0] == "hint")
-        return PhaseResult(fired.count + hinted, fired.more or hinted >= limit, fired.wakeups)
+        return _with_hints(effects, phase_result(effects, limit), limit)
 
     def fold_recorded(self, *, limit: int) -> PhaseResult:
         # First, and in a transaction of its own: it locks singleton keys, which come before any queue.
@@ -47,7 +45,8 @@ class PostgresMaintenanceStore:
         return phase_result(self._session.run("expire_deadlines", {"limit": limit}), limit)
 
     def dispatch_queues(self, *, limit: int) -> PhaseResult:
-        return phase_result(self._session.run("dispatch_queues", {}), limit, counted="wakeup")
+        effects = self._session.run("dispatch_queues", {})
+        return _with_hints(effects, phase_result(effects, limit, counted="wakeup"), limit)
 
     def claim_unpublished(self, *, limit: int) -> PhaseResult:
         return phase_result(self._session.run("claim_unpublished", {"limit": limit}), limit, counted="wakeup")
@@ -81,3 +80,8 @@ class PostgresMaintenanceStore:
     def ensure_partitions(self) -> PhaseResult:
         ((made,),) = self._session.run("ensure_partitions", {"weeks": WEEKS_AHEAD})
         return PhaseResult(made, False)
+
+
+def _with_hints(effects: Sequence[Effect], found: PhaseResult, limit: int) -> PhaseResult:
+    hinted = sum(1 for row in effects if row[0] == "hint")
+    return PhaseResult(found.count + hinted, found.more or hinted >= limit, found.wakeups)

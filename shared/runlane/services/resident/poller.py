@@ -99,7 +99,8 @@ class Poller:
 
     def _rest_until_due(self, look: Look, now: float) -> None:
         due_in, starts_in = _seconds(look.due_in), _seconds(look.starts_in)
-        self._next_at = now + min(self._pause.next(), max(min(due_in, starts_in), SHORTEST_PAUSE))
+        # A throttled start whose time has passed, and that was not made, waits for somebody who is about to make it.
+        self._next_at = now + min(self._pause.next(), max(min(due_in, starts_in if starts_in >= 0 else inf), SHORTEST_PAUSE))
         # What a throttle holds back is due, and worth waiting for.
         self._is_dry = self._until_dry and not (look.is_dispatched or look.recorded or due_in <= 0 or starts_in < inf)
 

@@ -71,7 +71,7 @@ CREATE TABLE {schema}.tenant (
 CREATE INDEX tenant_ready ON {schema}.tenant (queue_id, vt, tenant_id) WHERE ready;
 
 -- state: e empty, r ready, b blocked by its own limit, t throttled until ready_at, p paused. All but ready ones are in no index that a
--- dispatch walks. reserved: dispatch rows, kept on throttled queues. hinted_at: a delayed wakeup for ready_at has been sent ahead.
+-- dispatch walks. reserved: dispatch rows, kept on throttled queues. hinted_at: when a delayed wakeup comes that was sent ahead.
 -- head: no waiting run of the partition has a lower score. A partition without a tenant is its own tenant, with its own weight.
 CREATE TABLE {schema}.partition (
     partition_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -248,9 +248,10 @@ DECLARE
     v_room int := p_room; v_pass int; v_taken int; v_flagged int;
     v_tenants bigint[]; v_quotas int[]; v_tenant_ranks bigint[]; v_served bigint; v_tenant_served bigint;
     v_ids bigint[]; v_counts int[]; v_vts bigint[]; v_ranks text[]; v_tenant_gaps bigint[]; v_served_ids bigint[];
+    v_passed bigint[];
 BEGIN
     IF q.throttle_step IS NOT NULL AND v_room > 0 THEN
-        PERFORM {schema}.wake_throttled_v1(q, v_room, p_now);
+        SELECT w.asleep, w.passed INTO v_served_ids, v_passed FROM {schema}.wake_throttled_v1(q, v_room, p_now) w;
     END IF;
     WHILE v_room > 0 LOOP
         v_pass := least(v_room, 100);
@@ -328,6 +329,9 @@ BEGIN
     END LOOP;
     IF q.throttle_step > q.throttle_ahead / 2 THEN
         RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_served_ids, p_now);
+    END IF;
+    IF cardinality(v_passed) > 0 THEN
+        RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_passed, p_now, true);
     END IF;
 END $$;
 

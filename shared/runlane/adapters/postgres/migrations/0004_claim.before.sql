@@ -66,10 +66,10 @@ BEGIN
 END $$;
 
 -- A wakeup without a dispatch row: say why there is nothing to run, or make its run ready and let the fair order pick. What is
--- picked is claimed by the caller as far as it came for it; the rest become wakeups.
+-- picked is claimed by the caller as far as it came for it; the rest become wakeups, as do runs of others that a throttle starts later.
 CREATE FUNCTION {schema}.wake_runs_v1(p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_found int; v_effects {schema}.effect[];
+DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_effects {schema}.effect[]; v_asleep bigint[]; v_room int;
 BEGIN
     RETURN QUERY
     SELECT CASE WHEN l.run_id IS NOT NULL AND l.expires_at <= p_now THEN 'expired' ELSE 'refusal' END, 0, i.id,
@@ -101,21 +101,37 @@ BEGIN
         END IF;
         v_runs := {schema}.resolve_partitions_v1(lot.queue_id, v_runs);
         SELECT array_agg(e) INTO v_effects FROM {schema}.ready_runs_v1(q, v_runs, p_now) e;
-        v_found := coalesce(cardinality(v_effects), 0);
         RETURN QUERY
-        SELECT CASE WHEN e.kind = 'wakeup' AND e.ordinality <= cardinality(lot.ids) THEN 'picked' ELSE e.kind END, e.ord, e.run_id, e.verdict, e.queue, e.tenant,
+        SELECT CASE WHEN e.kind = 'wakeup' AND e.ordinality <= cardinality(lot.ids) AND (e.due_in IS NULL OR e.run_id = ANY (lot.ids))
+                    THEN 'picked' ELSE e.kind END, e.ord, e.run_id, e.verdict, e.queue, e.tenant,
                e.concurrency_key, e.due_at, e.due_in, e.detail
         FROM unnest(v_effects) WITH ORDINALITY e;
+        IF q.throttle_step IS NOT NULL THEN
+            -- With what has just been dispatched.
+            SELECT * INTO q FROM {schema}.queue WHERE queue_id = lot.queue_id;
+            v_room := {schema}.window_room_v1(q);
+            -- Whose hint has come, and found that others started late meanwhile.
+            v_asleep := ARRAY(
+                SELECT DISTINCT p.partition_id FROM unnest(lot.ids) i(id)
+                CROSS JOIN LATERAL (SELECT x.partition_id FROM {schema}.waiting x WHERE x.run_id = i.id OFFSET 0) w
+                CROSS JOIN LATERAL (SELECT x.* FROM {schema}.partition x WHERE x.partition_id = w.partition_id OFFSET 0) p
+                WHERE p.state = 't' AND {schema}.next_start_v1(q, p.throttle_clock, p.reserved, 0, p_now) > p_now + interval '2 seconds');
+            IF v_room > 0 AND q.throttle_step > q.throttle_ahead / 2 THEN
+                RETURN QUERY SELECT * FROM {schema}.hint_throttled_v1(q, v_asleep, p_now, true);
+            END IF;
+        END IF;
         RETURN QUERY
         SELECT 'refusal', 0, i.id, CASE WHEN q.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL
-                                        THEN 'paused' WHEN p.state = 't' THEN 'throttled' ELSE 'at_capacity' END,
+                                        THEN 'paused' WHEN p.state = 't' AND (v_room > 0 OR p.ready_at > p_now) THEN 'throttled'
+                                        ELSE 'at_capacity' END,
                q.name, NULL::text, NULL::text, NULL::timestamptz,
-               -- Soon enough to be held until then, by whoever has the wakeup.
-               CASE WHEN p.state = 't' AND p.start_at <= p_now + interval '2 seconds' THEN greatest(p.start_at - p_now, interval '0') END, NULL::json
+               -- Soon enough to be held until then, by whoever has the wakeup. One that was passed over since its rows are locked comes again soon.
+               CASE WHEN p.state = 't' AND q.paused_at IS NULL AND p.start_at <= p_now + interval '2 seconds'
+                    THEN CASE WHEN p.start_at > p_now THEN p.start_at - p_now WHEN v_room > 0 THEN interval '20 milliseconds' END END, NULL::json
         FROM unnest(lot.ids) i(id)
         CROSS JOIN LATERAL (SELECT x.partition_id FROM {schema}.waiting x WHERE x.run_id = i.id OFFSET 0) w
         CROSS JOIN LATERAL (
-            SELECT x.paused_at, x.tenant_paused_at, x.state, {schema}.next_start_v1(q, x.throttle_clock, x.reserved, 0, p_now) AS start_at
+            SELECT x.paused_at, x.tenant_paused_at, x.state, x.ready_at, {schema}.next_start_v1(q, x.throttle_clock, x.reserved, 0, p_now) AS start_at
             FROM {schema}.partition x WHERE x.partition_id = w.partition_id OFFSET 0) p;
     END LOOP;
 END $$;
@@ -298,6 +314,13 @@ BEGIN
         DELETE FROM {schema}.dispatch_floor WHERE ctid = ANY (ARRAY(
             SELECT f.ctid FROM unnest(p_queue_ids, p_seqs) u(queue_id, seq) CROSS JOIN LATERAL (
                 SELECT x.ctid FROM {schema}.dispatch_floor x WHERE x.queue_id = u.queue_id AND x.dispatch_seq > u.seq FOR UPDATE SKIP LOCKED) f));
+        -- Only the greatest is read.
+        DELETE FROM {schema}.dispatch_floor WHERE ctid = ANY (ARRAY(
+            SELECT f.ctid FROM (SELECT DISTINCT unnest(p_queue_ids) AS queue_id) u CROSS JOIN LATERAL (
+                SELECT x.ctid FROM {schema}.dispatch_floor x
+                WHERE x.queue_id = u.queue_id
+                  AND x.dispatch_seq < (SELECT max(y.dispatch_seq) FROM {schema}.dispatch_floor y WHERE y.queue_id = u.queue_id)
+                LIMIT 1000 FOR UPDATE SKIP LOCKED) f));
     END IF;
     INSERT INTO {schema}.dispatch_floor (queue_id, dispatch_seq)
     SELECT u.queue_id, min(u.seq) - 256 FROM unnest(p_queue_ids, p_seqs) u(queue_id, seq) GROUP BY 1 HAVING min(u.seq) > 256 ORDER BY 1

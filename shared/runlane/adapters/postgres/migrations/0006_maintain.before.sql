@@ -95,11 +95,12 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.name FROM {schema}.queue x WHERE x.queue_id = h.queue_id OFFSET 0) n;
 END $$;
 
--- Where a scan for due timers may begin, if nobody looks back.
+-- Where a scan for due timers may begin, if nobody looks back. Not an SQL function, as virtual_time_v1.
 CREATE FUNCTION {schema}.timer_floor_v1(p_now timestamptz) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT least(due_at, p_now) FROM {schema}.timer_floor) - interval '10 seconds', '-infinity')
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT least(due_at, p_now) FROM {schema}.timer_floor) - interval '10 seconds', '-infinity');
+END $$;
 
 -- Write how far a step came: p_due_at and p_hinted_to where it was cut off, else NULL. f: what stood there before. Seldom, as it is one row
 -- for all, and without waiting for it.

@@ -321,6 +321,8 @@ BEGIN
         + (SELECT count(*) FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.paused_at IS NOT NULL)
     WHERE queue_id = q.queue_id RETURNING * INTO q;
     PERFORM {schema}.refresh_states_v1(q.queue_id);
+    -- Hints that came meanwhile were refused.
+    UPDATE {schema}.partition SET hinted_at = NULL WHERE queue_id = q.queue_id AND state = 't' AND hinted_at <= v_now + interval '1 second';
     RETURN QUERY SELECT * FROM {schema}.dispatch_fairly_v1(q, {schema}.window_room_v1(q), v_now);
     RETURN QUERY SELECT * FROM {schema}.hint_ahead_v1(q, interval '15 minutes', 1000, v_now);
 END $$;

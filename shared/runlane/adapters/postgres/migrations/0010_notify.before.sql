@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- What an idle worker may have to do: may a dispatched run of these queues start, on which of them are runs recorded or throttled partitions
--- to be brought back, when is the next timer of any queue due, if within five minutes, and when may a throttled run of these start next?
+-- to be brought back for which there is room, when is the next timer of any queue due, if within five minutes, and when may a throttled run of these start next?
 -- Timers are looked for from the floor on, and not beyond: entries of those that have gone, or were moved, are passed over. Plans are pinned
 -- here: where one queue holds all rows, a scan for another's looks cheap and reads them all.
 CREATE FUNCTION {schema}.look_v1(p_queues text[], OUT is_dispatched boolean, OUT recorded text[], OUT due_in interval, OUT starts_in interval)
@@ -38,7 +38,8 @@ BEGIN
         ELSE EXISTS (SELECT 1 FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at <= v_now OFFSET 0) END);
     recorded := ARRAY(SELECT q.name FROM {schema}.queue q WHERE q.name = ANY (p_queues)
                       AND (EXISTS (SELECT 1 FROM {schema}.inbox i WHERE i.queue_id = q.queue_id OFFSET 0)
-                           OR EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't' AND p.ready_at <= v_now OFFSET 0))
+                           OR CASE WHEN EXISTS (SELECT 1 FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't'
+                                                AND p.ready_at <= v_now OFFSET 0) THEN {schema}.window_room_v1(q) > 0 ELSE false END)
                       ORDER BY q.queue_id);
     due_in := least((SELECT t.due_at FROM {schema}.timer t
                      WHERE t.hinted_at IS NOT NULL AND t.due_at >= v_from AND t.due_at <= v_until ORDER BY t.due_at LIMIT 1),
@@ -47,6 +48,7 @@ BEGIN
               - clock_timestamp();
     starts_in := (
         SELECT min(least((SELECT d.start_at FROM {schema}.dispatch d WHERE d.queue_id = q.queue_id AND d.start_at > v_now ORDER BY d.start_at LIMIT 1),
-                         (SELECT p.ready_at FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't' ORDER BY p.ready_at LIMIT 1)))
+                         (SELECT p.ready_at FROM {schema}.partition p WHERE p.queue_id = q.queue_id AND p.state = 't' AND {schema}.window_room_v1(q) > 0
+                          ORDER BY p.ready_at LIMIT 1)))
         FROM {schema}.queue q WHERE q.name = ANY (p_queues) AND q.throttle_step IS NOT NULL AND q.paused_at IS NULL) - v_now;
 END $$;

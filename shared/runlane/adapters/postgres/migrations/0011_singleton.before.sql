@@ -279,11 +279,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Send on their way what callers' transactions recorded on a queue, and the hints of what is due before a tick would send them. 'again': runs of this or another queue had to be stopped first, so
+-- Send on their way what callers' transactions recorded on a queue, with timers whose time came before their transaction's end (those of a
+-- minute; older ones are the tick's), and the hints of what is due before a tick would send them. 'again': runs of this or another queue had to be stopped first, so
 -- what else was recorded needs another call.
 CREATE FUNCTION {schema}.dispatch_recorded_v1(p_queue text, p_limit int) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
-DECLARE v_effects {schema}.effect[]; v_queue_id int; v_now timestamptz := clock_timestamp();
+DECLARE v_effects {schema}.effect[]; q {schema}.queue; v_now timestamptz; v_runs {schema}.motion[]; v_overdue uuid[];
 BEGIN
     PERFORM 1 FROM {schema}.successor WHERE recorded LIMIT 1;
     IF FOUND THEN
@@ -296,9 +297,21 @@ BEGIN
         -- Those of this queue are in its inbox now, which is dispatched below.
         RETURN QUERY SELECT * FROM unnest(v_effects) e WHERE e.queue <> p_queue OR e.due_in > interval '0';
     END IF;
-    RETURN QUERY SELECT * FROM {schema}.dispatch_queue_v1(p_queue, p_limit);
-    SELECT q.queue_id INTO v_queue_id FROM {schema}.queue q WHERE q.name = p_queue;
-    RETURN QUERY SELECT * FROM {schema}.hint_timers_v1(v_queue_id, v_now, v_now + interval '3 minutes', p_limit, v_now);
+    SELECT * INTO q FROM {schema}.queue x WHERE x.name = p_queue;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    q := {schema}.enter_queue_v1(q.queue_id);
+    v_now := clock_timestamp();
+    v_runs := {schema}.take_recorded_v1(q.queue_id, p_limit);
+    v_overdue := ARRAY(SELECT t.run_id FROM {schema}.timer t
+                       WHERE t.hinted_at IS NULL AND t.due_at >= least({schema}.timer_floor_v1(v_now), v_now - interval '1 minute')
+                         AND t.due_at <= v_now AND t.queue_id = q.queue_id ORDER BY t.due_at LIMIT p_limit);
+    IF cardinality(v_overdue) > 0 THEN
+        v_runs := nullif(coalesce(v_runs, '{}') || {schema}.take_due_v1(q.queue_id, v_overdue, v_now), '{}');
+    END IF;
+    RETURN QUERY SELECT * FROM {schema}.ready_runs_v1(q, {schema}.resolve_partitions_v1(q.queue_id, v_runs), v_now);
+    RETURN QUERY SELECT * FROM {schema}.hint_timers_v1(q.queue_id, v_now, v_now + interval '3 minutes', p_limit, v_now);
 END $$;
 
 -- Who has a key, by the rules of a trigger: of a singleton key the active run; of an idempotency key the active one or, with

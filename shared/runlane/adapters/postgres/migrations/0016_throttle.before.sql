@@ -52,7 +52,8 @@ $$;
 
 -- Bring throttled partitions back whose time has come, as many as there is room for. Waits for no lock: what is locked is left to its
 -- holder, or to the next one who looks. A tenant's partition comes back only with its tenant, which must be known to be ready.
-CREATE FUNCTION {schema}.wake_throttled_v1(q {schema}.queue, p_limit int, p_now timestamptz) RETURNS void
+-- asleep: those that go on sleeping, until a new time; passed: those whose tenant was locked. Both need a hint (hint_throttled_v1).
+CREATE FUNCTION {schema}.wake_throttled_v1(q {schema}.queue, p_limit int, p_now timestamptz, OUT asleep bigint[], OUT passed bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE v_ids bigint[]; v_tenants bigint[]; v_floor bigint;
 BEGIN
@@ -65,6 +66,7 @@ BEGIN
     v_floor := {schema}.virtual_time_v1(q.queue_id);
     IF v_tenants IS NOT NULL THEN
         v_tenants := ARRAY(SELECT tenant_id FROM {schema}.tenant WHERE tenant_id = ANY (v_tenants) ORDER BY tenant_id FOR NO KEY UPDATE SKIP LOCKED);
+        passed := ARRAY(SELECT partition_id FROM {schema}.partition WHERE partition_id = ANY (v_ids) AND tenant_id <> ALL (v_tenants));
     END IF;
     -- One whose reserved runs have not started still sleeps, as the plan has moved with the time. Sorted, as in grant_slots_v1.
     WITH fresh AS MATERIALIZED (
@@ -73,25 +75,32 @@ BEGIN
                    (SELECT o.vt FROM {schema}.partition o WHERE o.tenant_id = x.tenant_id AND o.state = 'r' ORDER BY o.vt LIMIT 1),
                    (SELECT t.floor FROM {schema}.tenant t WHERE t.tenant_id = x.tenant_id))) END AS vt
         FROM {schema}.partition x WHERE x.partition_id = ANY (v_ids) AND (x.tenant_id IS NULL OR x.tenant_id = ANY (v_tenants))
-        ORDER BY x.partition_id + 0)
-    UPDATE {schema}.partition p SET state = CASE WHEN f.until IS NULL THEN 'r' ELSE 't' END, ready_at = f.until, hinted_at = NULL, vt = f.vt
-    FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]);
+        ORDER BY x.partition_id + 0),
+    moved AS (
+        UPDATE {schema}.partition p SET state = CASE WHEN f.until IS NULL THEN 'r' ELSE 't' END, ready_at = f.until, hinted_at = NULL, vt = f.vt
+        FROM fresh f WHERE p.partition_id = ANY (ARRAY[f.partition_id]) RETURNING p.partition_id, p.state)
+    SELECT array_agg(m.partition_id) INTO asleep FROM moved m WHERE m.state = 't';
     UPDATE {schema}.tenant t SET ready = true, vt = greatest(t.vt, v_floor) WHERE t.tenant_id = ANY (v_tenants) AND NOT t.ready;
 END $$;
 
 -- A delayed wakeup for the next run of each of these partitions that sleeps and has none, if it can be sent so far ahead. Waits for no lock.
-CREATE FUNCTION {schema}.hint_throttled_v1(q {schema}.queue, p_ids bigint[], p_now timestamptz) RETURNS SETOF {schema}.effect
+-- p_again: one that is due within a second may have come already, as delays are whole seconds, so it counts as none. Whoever was passed over is
+-- hinted for the next moment, once a second at most.
+CREATE FUNCTION {schema}.hint_throttled_v1(q {schema}.queue, p_ids bigint[], p_now timestamptz, p_again boolean DEFAULT false)
+RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     WITH mine AS MATERIALIZED (
         SELECT partition_id FROM {schema}.partition
-        WHERE partition_id = ANY (p_ids) AND state = 't' AND hinted_at IS NULL AND ready_at <= p_now + interval '15 minutes'
+        WHERE partition_id = ANY (p_ids) AND state = 't' AND ready_at <= p_now + interval '15 minutes'
+          AND (hinted_at IS NULL OR p_again AND hinted_at <= p_now + interval '1 second')
         ORDER BY partition_id FOR NO KEY UPDATE SKIP LOCKED),
     hinted AS (
-        UPDATE {schema}.partition p SET hinted_at = p_now FROM mine WHERE p.partition_id = ANY (ARRAY[mine.partition_id])
+        UPDATE {schema}.partition p SET hinted_at = CASE WHEN p.ready_at > p_now THEN p.ready_at ELSE p_now + interval '2 seconds' END
+        FROM mine WHERE p.partition_id = ANY (ARRAY[mine.partition_id])
         RETURNING p.partition_id, p.head, p.tenant, p.concurrency_key, p.ready_at)
-    SELECT 'hint', 0, w.run_id, NULL::text, q.name, h.tenant, h.concurrency_key, w.due_at, greatest(h.ready_at - p_now, interval '0'), NULL::json
+    SELECT 'hint', 0, w.run_id, NULL::text, q.name, h.tenant, h.concurrency_key, w.due_at, greatest(h.ready_at - p_now, interval '20 milliseconds'), NULL::json
     FROM hinted h CROSS JOIN LATERAL (
         SELECT x.run_id, x.due_at FROM {schema}.waiting x WHERE x.partition_id = h.partition_id AND x.score >= h.head
         ORDER BY x.score, x.run_id LIMIT 1) w;
@@ -156,7 +165,7 @@ CREATE FUNCTION {schema}.put_off_v1(
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) AND d.partition_id = ANY (p_partitions) ORDER BY d.run_id FOR UPDATE;
-    UPDATE {schema}.dispatch d SET start_at = x.at FROM unnest(p_late, p_late_at) x(id, at) WHERE d.run_id = ANY (ARRAY[x.id]);
+    UPDATE {schema}.dispatch d SET start_at = x.at, expires_at = d.expires_at + (x.at - d.start_at) FROM unnest(p_late, p_late_at) x(id, at) WHERE d.run_id = ANY (ARRAY[x.id]);
     RETURN ARRAY(SELECT d.run_id FROM {schema}.dispatch d WHERE d.run_id = ANY (p_ids) AND d.partition_id = ANY (p_partitions)
                  AND d.start_at > p_now + greatest(q.throttle_ahead, interval '2 seconds') ORDER BY 1);
 END $$;
