@@ -105,7 +105,7 @@ def test_a_claim_that_waits_while_a_throttle_comes_into_force_is_told_to_come_ag
             ' {"limit": 10, "period": "1 min", "burst": 0}}\', \'test\')'
         )
         claim = pool.submit(lane.claim, *found)
-        Lane(lane.storage, policy).await_waiters(1)
+        lane.await_waiters(1)
         policy.commit()
         batch = claim.result()
     assert batch.claims == ()

@@ -84,8 +84,8 @@ BEGIN
 END $$;
 
 -- A delayed wakeup for the next run of each of these partitions that sleeps and has none, if it can be sent so far ahead. Waits for no lock.
--- p_again: one that is due within a second may have come already, as delays are whole seconds, so it counts as none. Whoever was passed over is
--- hinted for the next moment, once a second at most.
+-- p_again: one that is due within a second may have come already, as delays are whole seconds, so it counts as none; what is sent in its stead
+-- comes a second later, not in vain once more. Whoever was passed over is hinted for the next moment. Either once a second at most.
 CREATE FUNCTION {schema}.hint_throttled_v1(q {schema}.queue, p_ids bigint[], p_now timestamptz, p_again boolean DEFAULT false)
 RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
@@ -97,10 +97,13 @@ BEGIN
           AND (hinted_at IS NULL OR p_again AND hinted_at <= p_now + interval '1 second')
         ORDER BY partition_id FOR NO KEY UPDATE SKIP LOCKED),
     hinted AS (
-        UPDATE {schema}.partition p SET hinted_at = CASE WHEN p.ready_at > p_now THEN p.ready_at ELSE p_now + interval '2 seconds' END
+        UPDATE {schema}.partition p SET hinted_at = CASE
+            WHEN p.ready_at > p_now + CASE WHEN p_again THEN interval '1 second' ELSE interval '0' END THEN p.ready_at
+            ELSE p_now + interval '2 seconds' END
         FROM mine WHERE p.partition_id = ANY (ARRAY[mine.partition_id])
         RETURNING p.partition_id, p.head, p.tenant, p.concurrency_key, p.ready_at)
-    SELECT 'hint', 0, w.run_id, NULL::text, q.name, h.tenant, h.concurrency_key, w.due_at, greatest(h.ready_at - p_now, interval '20 milliseconds'), NULL::json
+    SELECT 'hint', 0, w.run_id, NULL::text, q.name, h.tenant, h.concurrency_key, w.due_at,
+           greatest(h.ready_at - p_now, CASE WHEN p_again AND h.ready_at > p_now THEN interval '1 second' ELSE interval '20 milliseconds' END), NULL::json
     FROM hinted h CROSS JOIN LATERAL (
         SELECT x.run_id, x.due_at FROM {schema}.waiting x WHERE x.partition_id = h.partition_id AND x.score >= h.head
         ORDER BY x.score, x.run_id LIMIT 1) w;
