@@ -383,6 +383,15 @@ def test_the_doctor_says_what_is_wrong_and_what_mends_it(run: Run) -> None:
     assert run("doctor", "--strict", "--json").code == 1
 
 
+def test_the_doctor_looks_at_the_database_though_the_application_cannot_be_loaded(run: Run) -> None:
+    done = run("doctor", "--json", RUNLANE_APP="nowhere:app")
+    failures = [
+        (finding["check"], "nowhere:app" in finding["what"]) for finding in done.document["findings"] if finding["level"] == "failure"
+    ]
+    assert (done.code, failures) == (1, [("application", True)])
+    assert "retention" in {finding["check"] for finding in done.document["findings"]}
+
+
 def test_tick_and_migrate_have_nothing_left_to_do(run: Run) -> None:
     tick = run("tick", "--json").document
     assert (tick["failed"], "recover_leases" in tick["counts"]) == ([], True)

@@ -15,7 +15,7 @@ from runlane.domain.finding import Finding, Level
 from runlane.domain.queue import Queue
 from runlane.services.doctor import bounds, examine
 from runlane.services.doctor.database import database_checks
-from tests.postgres.aged import weeks
+from tests.postgres.aged import make_week, retain_all, weeks
 from tests.postgres.factories import Lane
 
 pytestmark = pytest.mark.postgres
@@ -123,17 +123,48 @@ def test_autovacuum_that_is_off_for_a_table_is_told(health: PostgresHealth, conn
 
 
 def test_a_role_that_owns_nothing_is_told_what_it_cannot_see(health: PostgresHealth, lane: Lane, dsn: str) -> None:
-    lane.connection.execute("DO $$ BEGIN CREATE ROLE runtime LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
-    grant(lane.connection, schema="runlane", role="runtime")
-    theirs = opened(f"{dsn} user=runtime")
+    lane.connection.execute('DO $$ BEGIN CREATE ROLE "Run-Time" LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$')
+    grant(lane.connection, schema="runlane", role="Run-Time")
+    theirs = opened(f"{dsn} user=Run-Time")
     unseen = [finding for finding in findings(theirs) if finding.level is Level.UNSEEN]
     assert wrong(theirs) == {}
     theirs.close()
-    assert [finding.remedy for finding in unseen] == ["GRANT pg_read_all_stats TO runtime"]
+    assert [finding.remedy for finding in unseen] == ['GRANT pg_read_all_stats TO "Run-Time"']
 
 
 def test_a_database_without_a_schema_is_told_to_be_migrated(dsn: str, health: PostgresHealth) -> None:
     empty = PostgresHealth(Session(FixedSource(dsn), "nowhere"))
     found = {finding.check: finding.what for finding in findings(empty) if finding.level is Level.FAILURE}
     empty.close()
+    assert list(found) == ["schema"]
     assert "runlane migrate" in found["schema"]
+
+
+def test_a_database_that_is_down_is_named_once_and_without_its_password() -> None:
+    down = PostgresHealth(Session(FixedSource("postgresql://app:hush-hush@127.0.0.1:1/app"), "runlane"))
+    (found,) = findings(down)
+    down.close()
+    assert "127.0.0.1:1:" in found.what
+    assert "hush-hush" not in found.what + found.why + found.remedy
+
+
+def test_a_week_that_cannot_go_is_told_with_what_keeps_it(health: PostgresHealth, lane: Lane) -> None:
+    old = make_week(lane)
+    lane.connection.execute(f"CREATE VIEW runlane.report AS SELECT * FROM runlane.event_{old}".encode())
+    retain_all(lane)
+    found = wrong(health)["retention"]
+    assert "view runlane.report" in found.what
+    assert found.what.startswith(f"the week of {old[:4]}-{old[4:6]}-{old[6:]}")
+    lane.connection.execute("DROP VIEW runlane.report")
+
+
+def test_what_failed_in_the_last_pass_and_a_schedule_that_waits_are_told(health: PostgresHealth, lane: Lane) -> None:
+    lane.connection.execute(
+        "INSERT INTO runlane.schedule (name, definition, enabled, decided_until, look_at)"
+        " VALUES ('daily', '{}', true, now(), now() - interval '1 hour')"
+    )
+    lane.storage.maintenance.note_tick(["retain"])
+    told = [finding.what for finding in findings(health) if finding.level is Level.FAILURE]
+    assert told[0] == "failed in its last pass: retain"
+    assert told[1].startswith("a schedule should have been looked at since 1h")
+    lane.connection.execute("DELETE FROM runlane.schedule")

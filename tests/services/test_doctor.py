@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from runlane.domain.errors import UnavailableError
+from runlane.domain.errors import ConfigurationError, InvariantError, RunlaneError, UnavailableError
 from runlane.domain.finding import Finding, Level
-from runlane.ports.health import HorizonHolder, IdAges, PartitionGap, SchemaState, ServerState, TableState, UpkeepState
+from runlane.domain.schedule import Timing
+from runlane.ports.health import HorizonHolder, IdAges, PartitionGap, SchemaState, ServerState, StuckWeek, TableState, UpkeepState
+from runlane.ports.schedules import StoredSchedule
 from runlane.services.doctor import Report, examine
 from runlane.services.doctor.database import catalog_checks, database_checks
 
@@ -18,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SERVER = ServerState("18.1", "app", NOW, 100, 10, True, MINUTE, MINUTE, True)
 WRONG = (Level.WARNING, Level.FAILURE)
-UPKEEP = UpkeepState(timedelta(seconds=40), None, None, ())
+UPKEEP = UpkeepState(timedelta(seconds=40), (), None, None, None, ())
 
 
 class FakeHealth:
@@ -33,6 +35,7 @@ class FakeHealth:
             "id_ages": IdAges(1, "app", 1, "app"),
             "partition_gaps": (),
             "upkeep": UPKEEP,
+            "stuck_weeks": (),
             **facts,
         }
 
@@ -82,6 +85,9 @@ def test_a_healthy_database_is_well() -> None:
         ({"upkeep": replace(UPKEEP, pending_detaches=("run_20250101",))}, "partitions", Level.WARNING),
         ({"upkeep": replace(UPKEEP, ticked_for=4 * MINUTE)}, "maintenance", Level.FAILURE),
         ({"upkeep": replace(UPKEEP, overdue_timer=4 * MINUTE)}, "maintenance", Level.FAILURE),
+        ({"upkeep": replace(UPKEEP, overdue_schedule=4 * MINUTE)}, "maintenance", Level.FAILURE),
+        ({"upkeep": replace(UPKEEP, failed_phases=("retain",))}, "maintenance", Level.FAILURE),
+        ({"stuck_weeks": (StuckWeek(NOW.date(), "2BP01", "view v depends on it"),)}, "retention", Level.FAILURE),
     ],
 )
 def test_what_is_wrong_is_told_by_its_measure(facts: dict[str, Any], check: str, level: Level) -> None:
@@ -117,17 +123,40 @@ def test_everything_that_is_wrong_says_why_and_what_mends_it() -> None:
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_have_their_turn() -> None:
-    findings = found(FakeHealth(id_ages=UnavailableError("storage_unavailable", "gone")))
+    findings = found(FakeHealth(id_ages=InvariantError("storage_refused", "gone")))
     assert [(finding.check, finding.what) for finding in findings if finding.level is Level.FAILURE] == [
         ("transaction ids", "could not be looked at: gone")
     ]
     assert "maintenance" in {finding.check for finding in findings}
 
 
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [
+        ("server", UnavailableError("storage_unavailable", "the database at db:5432: refused")),
+        ("schema", ConfigurationError("run `runlane migrate`", code="schema_missing")),
+    ],
+)
+def test_nothing_is_looked_at_that_would_only_fail_alike(check: str, error: RunlaneError) -> None:
+    last = found(FakeHealth(**{check: error}))[-1]
+    assert (last.check, last.what) == (check, f"could not be looked at: {error.message}")
+
+
+def schedule(timing: Timing | None) -> StoredSchedule:
+    return StoredSchedule("daily", timing, True, "t", "main", {}, None, None, None, NOW)
+
+
 def test_queues_that_differ_and_that_the_code_does_not_know_are_told() -> None:
-    checks = catalog_checks(lambda: ("queue 'main': limit 1 here, 2 there",), lambda: {"main", "old"}, ["main"])
-    assert [finding.what for finding in examine(checks).findings] == [
-        "queue 'main': limit 1 here, 2 there",
-        "queue 'old' is stored, and the application does not have it",
+    drift = ("queue 'main': limit 1 here, 2 there", "schedule 'daily' is not stored yet")
+    checks = catalog_checks(lambda: drift, lambda: {"main", "old"}, ["main"], tuple)
+    assert [(finding.check, finding.what) for finding in examine(checks).findings] == [
+        ("queues", "queue 'main': limit 1 here, 2 there"),
+        ("queues", "queue 'old' is stored, and the application does not have it"),
+        ("schedules", "schedule 'daily' is not stored yet"),
     ]
-    assert examine(catalog_checks(tuple, lambda: {"main"}, ["main"])).is_well
+    assert examine(catalog_checks(tuple, lambda: {"main"}, ["main"], tuple)).is_well
+
+
+def test_a_schedule_that_cannot_be_read_is_a_failure() -> None:
+    checks = catalog_checks(tuple, lambda: {"main"}, ["main"], lambda: (schedule(None),))
+    assert [finding.check for finding in examine(checks).findings if finding.level is Level.FAILURE] == ["schedules"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from runlane.cli.output import answer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from runlane.domain.finding import Finding
     from runlane.services.doctor import Report
 
 _STYLES = {"ok": "green", "unseen": "dim", "warning": "yellow", "failure": "bold red"}
@@ -31,13 +33,19 @@ def doctor(app: AppPath = None, strict: Strict = False, as_json: AsJson = False)
     from runlane.services.doctor import examine
     from runlane.services.doctor.database import catalog_checks, database_checks
 
-    with connected(app) as runlane, closing(health(found)) as database:
-        report = examine(
-            (
-                *database_checks(database, environment=runlane.environment, migrations=release_migrations(), now=lambda: datetime.now(UTC)),
-                *catalog_checks(runlane.start, runlane.lane.storage.queues.read_policies, [queue.name for queue in runlane.queue_registry]),
-            )
-        )
+    with ExitStack() as opened, closing(health(found)) as database:
+
+        def catalog() -> Iterator[Finding]:
+            """Last, as an application that cannot be loaded is no reason not to look at the database."""
+            runlane = opened.enter_context(connected(app))
+            # Once, as what differs is told once.
+            stored, differences = runlane.lane.storage, runlane.start()
+            known = [queue.name for queue in runlane.queue_registry]
+            for _, check in catalog_checks(lambda: differences, stored.queues.read_policies, known, stored.schedules.list_schedules):
+                yield from check()
+
+        checks = database_checks(database, environment=found.environment, migrations=release_migrations(), now=lambda: datetime.now(UTC))
+        report = examine((*checks, ("application", catalog)))
     answer(report, as_json, lambda: _shown(report))
     if not report.is_well or (strict and report.count(Level.WARNING)):
         raise typer.Exit(1)

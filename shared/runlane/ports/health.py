@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """`now`: the database's clock. Time-outs: of this role's sessions; None: none. `connections`: in use, of `most_connections`."""
+    """`role`: quoted as SQL takes it. `now`: the database's clock. Time-outs: of this role's sessions; None: none. `connections`: in
+    use, of `most_connections`."""
 
     version: str
     role: str
@@ -69,12 +70,24 @@ class PartitionGap:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepState:
-    """`ticked_for`: since the last pass; None: there was none. `overdue_*`: by how much the oldest is late; None: none is."""
+    """`ticked_for`: since the last pass; None: there was none. `failed_phases`: of that pass. `overdue_*`: by how much the oldest is late;
+    None: none is."""
 
     ticked_for: timedelta | None
+    failed_phases: Sequence[str]
     overdue_timer: timedelta | None
     overdue_dispatch: timedelta | None
+    overdue_schedule: timedelta | None
     pending_detaches: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StuckWeek:
+    """A week past its time that could not be dropped: SQLSTATE, and what the server said."""
+
+    week: date
+    sqlstate: str
+    message: str
 
 
 class Health(Protocol):
@@ -95,3 +108,7 @@ class Health(Protocol):
     def partition_gaps(self) -> tuple[PartitionGap, ...]: ...
 
     def upkeep(self) -> UpkeepState: ...
+
+    def stuck_weeks(self) -> tuple[StuckWeek, ...]:
+        """The oldest first."""
+        ...

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import sql
 from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from runlane.adapters.postgres.faults import translate
@@ -120,6 +121,11 @@ class Session:
                 return False
             raise translate(error) from error
         return True
+
+    def address(self) -> str:
+        """Host and port of the database, and nothing else of what it takes to log in."""
+        known = conninfo_to_dict(self._source.conninfo(refresh=False))
+        return f"{known.get('host') or known.get('hostaddr') or 'this machine'}:{known.get('port') or 5432}"
 
     def close(self) -> None:
         with self._lock:

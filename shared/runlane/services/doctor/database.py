@@ -9,8 +9,13 @@ from functools import partial
 from runlane.domain.durations import format_duration
 from runlane.domain.finding import Finding, Level
 from runlane.ports.health import Health, HorizonHolder
+from runlane.ports.schedules import StoredSchedule
 from runlane.services.doctor import Check, bounds
 from runlane.services.doctor.bounds import graded
+from runlane.services.schedules.fires import readable
+
+_OF_SCHEDULE = "schedule "
+"""How a difference begins that is one of a schedule."""
 
 
 def database_checks(
@@ -19,14 +24,16 @@ def database_checks(
     """`migrations`: titles of this release's, by number. `now`: the clock of this process."""
     return (
         ("server", partial(_server, health, now)),
-        ("schema", partial(_schema, health, environment, migrations)),
         ("settings", partial(_settings, health)),
         ("horizon", partial(_horizon, health)),
+        ("transaction ids", partial(_id_ages, health)),
+        # What comes after needs the schema.
+        ("schema", partial(_schema, health, environment, migrations)),
         ("dead rows", partial(_dead_rows, health)),
         ("autovacuum", partial(_autovacuum, health)),
-        ("transaction ids", partial(_id_ages, health)),
         ("partitions", partial(_partitions, health)),
         ("maintenance", partial(_maintenance, health)),
+        ("retention", partial(_retention, health)),
     )
 
 
@@ -34,7 +41,7 @@ def _server(health: Health, now: Callable[[], datetime]) -> Iterator[Finding]:
     before = now()
     server = health.server()
     offset = abs(server.now - (before + (now() - before) / 2))
-    yield Finding("server", Level.OK, f"Postgres {server.version}, as role {server.role!r}")
+    yield Finding("server", Level.OK, f"Postgres {server.version}, as role {server.role}")
     what = (
         f"the database's clock and this machine's differ by {format_duration(offset)}"
         if offset > bounds.CLOCK_WARNS
@@ -81,7 +88,7 @@ def _settings(health: Health) -> Iterator[Finding]:
     ):
         if value is None:
             yield Finding(
-                "settings", Level.WARNING, f"{name} is off for role {server.role!r}",
+                "settings", Level.WARNING, f"{name} is off for role {server.role}",
                 "a session that hangs, as of a frozen sandbox, keeps its locks, and keeps vacuum from old rows, for as long as it likes",
                 f"ALTER ROLE {server.role} SET {name} = '{least}'",
             )  # fmt: skip
@@ -187,24 +194,46 @@ def _maintenance(health: Health) -> Iterator[Finding]:
             if upkeep.ticked_for > bounds.MISSED_AFTER
             else Finding("maintenance", Level.OK, what)
         )
+    if upkeep.failed_phases:
+        yield Finding(
+            "maintenance", Level.FAILURE, f"failed in its last pass: {', '.join(upkeep.failed_phases)}",
+            "what these phases do is not done", "its log has a line `phase.failed` with the error for each; `runlane tick` tries again",
+        )  # fmt: skip
     for late, what in (
         (upkeep.overdue_timer, "the oldest timer is due"),
         (upkeep.overdue_dispatch, "the oldest unclaimed dispatch expired"),
+        (upkeep.overdue_schedule, "a schedule should have been looked at"),
     ):
         if late is not None and late > bounds.LATE_AFTER:
             yield Finding("maintenance", Level.FAILURE, f"{what} since {format_duration(_whole(late))}", why, remedy)
 
 
+def _retention(health: Health) -> Iterator[Finding]:
+    stuck = health.stuck_weeks()
+    for one in stuck:
+        yield Finding(
+            "retention", Level.FAILURE, f"the week of {one.week} cannot be dropped: {one.message} ({one.sqlstate})",
+            "its runs are kept past their time, and its space is not given back",
+            "drop or detach what the message names; maintenance tries again every hour",
+        )  # fmt: skip
+    if not stuck:
+        yield Finding("retention", Level.OK, "no week is kept past its time by a fault")
+
+
 def catalog_checks(
-    drift: Callable[[], Sequence[str]], stored: Callable[[], Collection[str]], known: Collection[str]
+    drift: Callable[[], Sequence[str]],
+    stored: Callable[[], Collection[str]],
+    known: Collection[str],
+    schedules: Callable[[], Sequence[StoredSchedule]],
 ) -> tuple[tuple[str, Check], ...]:
-    """`drift`: what differs between the code's policies and the stored ones. `stored`, `known`: names of queues there, and here."""
-    return (("queues", partial(_queues, drift, stored, known)),)
+    """`drift`: what differs between the code's policies and schedules and the stored ones. `stored`, `known`: names of queues there, and
+    here. `schedules`: those in force."""
+    return ("queues", partial(_queues, drift, stored, known)), ("schedules", partial(_schedules, drift, schedules))
 
 
 def _queues(drift: Callable[[], Sequence[str]], stored: Callable[[], Collection[str]], known: Collection[str]) -> Iterator[Finding]:
     strangers = sorted(set(stored()) - set(known))
-    differences = drift()
+    differences = [difference for difference in drift() if not difference.startswith(_OF_SCHEDULE)]
     for difference in differences:
         yield Finding("queues", Level.WARNING, difference, "dispatch obeys the stored policy, not the code's", "run `runlane migrate`")
     for name in strangers:
@@ -214,6 +243,20 @@ def _queues(drift: Callable[[], Sequence[str]], stored: Callable[[], Collection[
         )  # fmt: skip
     if not differences and not strangers:
         yield Finding("queues", Level.OK, "are in force as the code has them")
+
+
+def _schedules(drift: Callable[[], Sequence[str]], schedules: Callable[[], Sequence[StoredSchedule]]) -> Iterator[Finding]:
+    differences = [difference for difference in drift() if difference.startswith(_OF_SCHEDULE)]
+    for difference in differences:
+        yield Finding("schedules", Level.WARNING, difference, "ticks fire the stored schedule, not the code's", "run `runlane migrate`")
+    unreadable = [one.schedule_id for one in schedules() if readable(one.timing) is None]
+    for name in unreadable:
+        yield Finding(
+            "schedules", Level.FAILURE, f"schedule {name!r} cannot be read here: a newer release's, or a time zone that is unknown here",
+            "where it cannot be read it does not fire", "deploy the newer release here, too, and the tzdata of that one",
+        )  # fmt: skip
+    if not differences and not unreadable:
+        yield Finding("schedules", Level.OK, "are in force as the code has them")
 
 
 def _whole(duration: timedelta) -> timedelta:

@@ -1,6 +1,6 @@
 -- name: health_server
 -- The server and the settings of this role's sessions.
-SELECT current_setting('server_version'), current_user::text, clock_timestamp(),
+SELECT current_setting('server_version'), quote_ident(current_user), clock_timestamp(),
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
        current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
@@ -60,8 +60,14 @@ ORDER BY 1, 2;
 
 -- name: health_upkeep
 -- What a tick would have done.
-SELECT clock_timestamp() - (SELECT max(at) FROM {schema}.upkeep),
+SELECT clock_timestamp() - (SELECT u.at FROM {schema}.upkeep u WHERE u.work = 'tick'),
+       coalesce((SELECT u.failed FROM {schema}.upkeep u WHERE u.work = 'tick'), ARRAY[]::text[]),
        (SELECT clock_timestamp() - t.due_at FROM {schema}.timer t WHERE t.due_at < clock_timestamp() ORDER BY t.due_at LIMIT 1),
        (SELECT clock_timestamp() - min(d.expires_at) FROM {schema}.dispatch d WHERE d.expires_at < clock_timestamp()),
+       (SELECT clock_timestamp() - min(s.look_at) FROM {schema}.schedule s WHERE s.look_at < clock_timestamp()),
        ARRAY(SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
              WHERE i.inhdetachpending AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = {literal}) ORDER BY 1);
+
+-- name: health_stuck_weeks
+-- Weeks whose last step towards their end failed.
+SELECT ({schema}.run_id_time_v1(r.low) AT TIME ZONE 'UTC')::date, r.sqlstate, r.message FROM {schema}.retention r WHERE r.sqlstate IS NOT NULL ORDER BY 1;
