@@ -180,3 +180,9 @@ def test_a_registered_policy_is_kept_as_given() -> None:
     options = task("a", queue=queue, retry=retry)(plain).options
     assert options.queue is queue
     assert options.retry is retry
+
+
+@pytest.mark.parametrize("given", [None, "nightly", [None], ["nightly"]])
+def test_what_is_no_list_of_schedules_is_refused_by_name(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"schedules: .* is no "):
+        task("work", schedules=given)(lambda: None)

@@ -88,10 +88,11 @@ def _length(value: Duration | None, what: str, faults: list[str]) -> timedelta |
 
 
 def _listed(schedules: Sequence[Schedule], faults: list[str]) -> tuple[Schedule, ...]:
-    if isinstance(schedules, list | tuple):
-        return tuple(schedules)
-    faults.append(f"schedules: {schedules!r} is no list; give [Schedule(…)]")
-    return ()
+    if not isinstance(schedules, list | tuple):
+        faults.append(f"schedules: {schedules!r} is no list; give [Schedule(…)]")
+        return ()
+    faults += [f"schedules: {one!r} is no schedule; give Schedule(…)" for one in schedules if not isinstance(one, Schedule)]
+    return tuple(one for one in schedules if isinstance(one, Schedule))
 
 
 def _id_faults(id: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 
 from runlane.domain.errors import NotFoundError
@@ -20,6 +21,8 @@ from runlane.services.schedules.plan import passed_over
 from runlane.services.trigger import Trigger, TriggeredRun, TriggerResult
 
 MOST_FIRES = 1000
+
+_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Schedules:
@@ -136,5 +139,5 @@ def _record(stored: StoredSchedule) -> ScheduleRecord:
 
 
 def _upcoming(stored: StoredSchedule, timing: Timing, following: NextAfter, count: int) -> tuple[Fire, ...]:
-    fires = islice(between(following, stored.now, stored.now.replace(year=9000)), count)
+    fires = islice(between(following, stored.now, _EVER), count)
     return tuple(fire_of(stored.schedule_id, timing, fire) for fire in fires)
