@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 from runlane.adapters.local.postgres import LocalPostgres
 from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import FixedSource, Session
-from runlane.domain.errors import ConfigurationError, UnavailableError
+from runlane.domain.errors import ConfigurationError, InvariantError, UnavailableError
 
 
 def _backend(session: Session) -> int:
@@ -103,3 +103,10 @@ def test_a_statement_that_no_request_to_cancel_reaches_is_given_up(
         pid = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         assert not session.run_alone(sql.SQL("SELECT pg_advisory_lock({})").format(1), patience=0.1)
         assert connection.execute(pid).fetchone(), "the server was not asked, and still waits"
+
+
+def test_what_a_table_cannot_lose_is_named_by_the_servers_message(dsn: str, connection: psycopg.Connection) -> None:
+    connection.execute("CREATE VIEW runlane.report AS SELECT * FROM runlane.lease")
+    with pytest.raises(InvariantError, match=r"2BP01: cannot drop table runlane\.lease"):
+        Session(FixedSource(dsn), "runlane").run_alone(sql.SQL("DROP TABLE {}").format(sql.Identifier("runlane", "lease")), patience=20)
+    connection.execute("DROP VIEW runlane.report")
