@@ -36,7 +36,8 @@ PHASES = (
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """`counts` by phase, in order. `failed`: phases that raised. `unfinished`: phases with work left when the time was up."""
+    """`counts` by phase, in order. `failed`: phases that raised, and `note_tick` if the pass could not be noted. `unfinished`: phases with
+    work left when the time was up."""
 
     counts: dict[str, int]
     failed: tuple[str, ...] = ()
