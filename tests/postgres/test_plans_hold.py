@@ -389,14 +389,17 @@ def test_a_run_of_a_burst_costs_the_same_whatever_the_statistics_saw(
         for place, burst in enumerate(BURSTS):
             list(burst(watched, f"first-{place}", FEW))
 
-        walks = [walk for burst in BURSTS for walk in walks_of(burst, watched, storage.session)]
+        found = [burst for burst in BURSTS if walks_of(burst, watched, storage.session, burst.__name__)]
+        # A plan that is turned round is kept, and shows again. What a passing snapshot, as of an analysis of the catalog, kept from
+        # being vacuumed is visited too, and does not.
+        walks = [walk for burst in found for walk in walks_of(burst, watched, storage.session, f"again-{burst.__name__}")]
 
     assert walks == []
 
 
-def walks_of(burst: Burst, lane: Lane, session: WatchedSession) -> list[tuple[str, int, str]]:
+def walks_of(burst: Burst, lane: Lane, session: WatchedSession, queue: str) -> list[tuple[str, int, str]]:
     """The statements that visit too much: the burst, rows a run, the beginning of the statement."""
-    steps = burst(lane, burst.__name__, BURST)
+    steps = burst(lane, queue, BURST)
     count = next(steps)
     with session.watching():
         list(steps)

@@ -22,3 +22,7 @@ SELECT {schema}.pin_plans_v1(ARRAY[
         'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], uuid[])', 'cancel_run_v1(uuid, text, text)',
         'expire_deadlines_v1(int)', 'record_runs_v1(json, boolean, timestamptz)', 'pause_v1(text, text, text)', 'resume_v1(text, text, text)',
         'write_policy_v1(text, int, int, interval, int, int, interval, int, json, text)']);
+
+-- Who is ready is read in the order of its index. Where statistics call the table empty, and the index has grown, that of the keys with a
+-- sort behind it may look as cheap, and walks over every partition of the queue.
+ALTER FUNCTION {schema}.dispatch_fairly_v1({schema}.queue, int, timestamptz) SET enable_sort = off;
