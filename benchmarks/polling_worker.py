@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.catalog import QUEUES
 from benchmarks.lane import ENVIRONMENT
 from runlane import Lane, Runlane, task
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.services.payload import AnyTask
 
 
 def say(**facts: Any) -> None:
@@ -23,13 +25,13 @@ def stamp(number: int) -> None:
     say(number=number, at=time.monotonic())
 
 
-def make(dsn: str) -> Runlane:
+def make(dsn: str, tasks: Sequence[AnyTask] = (stamp,)) -> Runlane:
     """A lane without a transport: runs are found in Postgres, or not at all."""
-    return Runlane(lane=Lane(PostgresStorage(dsn), None), queues=QUEUES, tasks=[stamp], environment=ENVIRONMENT)
+    return Runlane(lane=Lane(PostgresStorage(dsn), None), queues=QUEUES, tasks=tasks, environment=ENVIRONMENT)
 
 
-def main() -> None:
-    runlane = make(sys.argv[1])
+def poll(runlane: Runlane) -> None:
+    """Until the process's input is closed."""
     worker = runlane.worker("poll")
     say(ready=True)
     sys.stdin.read()
@@ -39,4 +41,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    poll(make(sys.argv[1]))

@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import claim_batch, encode_settlements, id_list, name_list, settle_and_claim_batch, settle_batch
+from runlane.adapters.postgres.rows import (
+    claim_batch,
+    encode_settlements,
+    id_list,
+    name_list,
+    settle_and_claim_batch,
+    settle_batch,
+    sorted_ids,
+)
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Settlement
 from runlane.ports.stores import ClaimBatch, LeaseState, Look, SettleBatch
@@ -20,11 +28,11 @@ class PostgresDeliveryStore:
         self._heartbeat_session = heartbeat_session
 
     def claim_runs(self, run_ids: Sequence[RunId], *, lease_for: timedelta, worker: str, own_only: bool = False) -> ClaimBatch:
-        asked = {"ids": _sorted(run_ids), "lease": lease_for, "worker": worker, "own_only": own_only}
+        asked = {"ids": sorted_ids(run_ids), "lease": lease_for, "worker": worker, "own_only": own_only}
         return claim_batch(self._session.run("claim_runs", asked))
 
     def forward_runs(self, run_ids: Sequence[RunId]) -> ClaimBatch:
-        return claim_batch(self._session.run("forward_runs", {"ids": _sorted(run_ids)}))
+        return claim_batch(self._session.run("forward_runs", {"ids": sorted_ids(run_ids)}))
 
     def claim_oldest(self, queues: Collection[str], *, limit: int, lease_for: timedelta, worker: str) -> ClaimBatch:
         asked = {"queues": name_list(tuple(queues)), "limit": limit, "lease": lease_for, "worker": worker}
@@ -53,8 +61,3 @@ class PostgresDeliveryStore:
     def _states(self, statement: str, leases: Mapping[RunId, str], extra: Mapping[str, timedelta]) -> tuple[LeaseState, ...]:
         rows = self._heartbeat_session.run(statement, {"ids": id_list(leases), "tokens": id_list(leases.values()), **extra})
         return tuple(LeaseState(RunId(run_id), requested) for run_id, requested in rows)
-
-
-def _sorted(run_ids: Sequence[RunId]) -> str:
-    """Without repeats, and sorted, since dispatch rows are locked in the order in which they stand here."""
-    return id_list(sorted(set(run_ids)))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import array_literal, claim_batch, decode_json, encode_runs, recorded_run, trigger_batch, wakeups
+from runlane.adapters.postgres.rows import claim_batch, decode_json, encode_runs, recorded_run, sorted_ids, trigger_batch, wakeups
 from runlane.domain.ids import RunId
 from runlane.domain.run import Status
 from runlane.ports.operations import ChildBatch, Origin, PruneFilter, PruneStep, RefusedOrigin, RescheduleAnswer, StartedRun
@@ -26,7 +26,7 @@ class PostgresOperationStore:
         return StartedRun(recorded, batch.claims[0] if batch.claims else None, batch.wakeups, starved)
 
     def read_origins(self, run_ids: Sequence[RunId]) -> Mapping[RunId, Origin]:
-        rows = self._session.run("read_origins", {"ids": array_literal(sorted(set(run_ids)))})
+        rows = self._session.run("read_origins", {"ids": sorted_ids(run_ids)})
         return {row[0]: _origin(row) for row in rows}
 
     def rerun_runs(self, runs: Sequence[NewRun], *, only_failed: bool) -> ChildBatch:
@@ -40,7 +40,7 @@ class PostgresOperationStore:
     def cancel_runs(
         self, run_ids: Collection[RunId], *, actor: str | None, reason: str | None
     ) -> tuple[Mapping[RunId, Status], tuple[Wakeup, ...]]:
-        effects = self._session.run("cancel_runs", {"ids": array_literal(sorted(set(run_ids))), "actor": actor, "reason": reason})
+        effects = self._session.run("cancel_runs", {"ids": sorted_ids(run_ids), "actor": actor, "reason": reason})
         return {RunId(row[2]): Status(row[3]) for row in effects if row[0] == "cancelled"}, wakeups(effects)
 
     def reschedule_run(self, run_id: RunId, run_at: datetime, *, actor: str | None) -> RescheduleAnswer | None:

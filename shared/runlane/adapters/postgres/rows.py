@@ -80,6 +80,11 @@ def id_list(ids: Iterable[str]) -> str:
     return "{" + ",".join(ids) + "}"
 
 
+def sorted_ids(run_ids: Iterable[str]) -> str:
+    """Without repeats, and sorted, since rows are locked in the order in which they stand here."""
+    return id_list(sorted(set(run_ids)))
+
+
 @lru_cache(maxsize=64)
 def name_list(names: tuple[str, ...]) -> str:
     """`array_literal` of names that come with every statement."""

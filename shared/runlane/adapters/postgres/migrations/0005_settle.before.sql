@@ -179,14 +179,14 @@ BEGIN
         v_goes_on := EXISTS (SELECT 1 FROM unnest(v_settled) WHERE NOT ends OR kind = 'lease_expired');
         IF NOT v_goes_on THEN
             RETURN QUERY SELECT 'settled', 0, m.run_id, m.becomes, q.name, NULL::text, NULL::text, NULL::timestamptz, NULL::interval, NULL::json
-                         FROM unnest(v_settled) m WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
+                         FROM unnest(v_settled) m WHERE m.becomes <> 'succeeded';
         ELSE
             RETURN QUERY
             SELECT CASE WHEN NOT ends AND (due_at > v_now OR NOT v_bounded) AND due_at <= v_now + interval '15 minutes' THEN 'hint' ELSE 'settled' END,
                    0, m.run_id, becomes, q.name, r.tenant, r.concurrency_key, due_at, greatest(due_at - v_now, interval '0'), NULL::json
             FROM unnest(v_settled) m
             CROSS JOIN LATERAL (SELECT x.tenant, x.concurrency_key FROM {schema}.run x WHERE x.run_id = m.run_id OFFSET 0) r
-            WHERE m.kind <> 'succeeded' OR m.becomes <> 'succeeded';
+            WHERE m.becomes <> 'succeeded';
         END IF;
         PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, 0, -v_count);
         IF v_bounded THEN
