@@ -13,13 +13,14 @@ from typing import Any
 import psycopg
 
 from runlane.adapters.postgres.audit import PostgresAudit
-from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, connect
-from runlane.adapters.postgres.credentials import SecretSource, with_verified_tls
+from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, log_in
+from runlane.adapters.postgres.credentials import SecretSource, TokenSource, read_address
 from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.health import PostgresHealth
 from runlane.adapters.postgres.migrate import Phase, grant, load_migrations
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
+from runlane.adapters.postgres.trust import with_verified_tls
 from runlane.adapters.powertools import PowertoolsTelemetry
 from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
@@ -157,7 +158,7 @@ def release_migrations() -> dict[int, str]:
 
 def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
     try:
-        with connect(_source(settings).conninfo(refresh=False)) as connection:
+        with log_in(_source(settings)) as connection:
             applied = apply_migrations(connection, schema=settings.database_schema, environment=settings.environment, phase=phase)
             if settings.database_role is not None:
                 grant(connection, schema=settings.database_schema, role=settings.database_role)
@@ -167,9 +168,12 @@ def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
 
 
 def _source(settings: Settings) -> ConnectionSource:
-    if settings.database_url is not None:
-        return FixedSource(with_verified_tls(settings.database_url, ca=settings.database_ca))
-    return SecretSource(settings.database_secret_arn or "", ca=settings.database_ca)
+    url, ca = settings.database_url, settings.database_ca
+    if settings.database_secret_arn is not None:
+        return SecretSource(settings.database_secret_arn, address=url, ca=ca)
+    if settings.database_iam:
+        return TokenSource(url or "", ca=ca)
+    return FixedSource(with_verified_tls(read_address(url or ""), ca=ca))
 
 
 def _bound(queues: Sequence[Queue], settings: Settings) -> tuple[Sequence[SqsBinding], SqsTimers | None]:

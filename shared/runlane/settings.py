@@ -21,6 +21,7 @@ _VARIABLES = {
     "database_schema": "RUNLANE_SCHEMA",
     "database_url": "DATABASE_URL",
     "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
+    "database_iam": "RUNLANE_DATABASE_IAM",
     "database_role": "RUNLANE_DATABASE_ROLE",
     "database_ca": "RUNLANE_DATABASE_CA",
     "transport": "RUNLANE_TRANSPORT",
@@ -94,13 +95,16 @@ class Settings(BaseModel):
     ] = "runlane"
     """The schema of Runlane's tables. One an environment; a database may hold several."""
     database_url: str | None = None
-    """A connection string of the database. Either this or the next."""
+    """A connection string of the database, `postgresql://user:password@host:5432/database`; without what the next two give."""
     database_secret_arn: str | None = None
-    """The ARN of a Secrets Manager secret with the login, in the form that RDS keeps."""
+    """The ARN of a Secrets Manager secret with the login, in the form that RDS keeps. Host, port and database are the secret's, where
+    `DATABASE_URL` does not give them, as it must for a proxy, and for a secret that RDS manages."""
+    database_iam: bool = False
+    """`1`: log in as `DATABASE_URL`'s user with an IAM token as the password, as RDS, Aurora and RDS Proxy take it."""
     database_role: Annotated[str, Field(max_length=63)] | None = None
     """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
     database_ca: str | None = None
-    """A file of root certificates for the database's TLS; default: the system's."""
+    """A file of root certificates for the database's TLS; default: for hosts of RDS those of RDS and of Amazon, else the system's."""
     transport: Literal["sqs", "none"] = "sqs"
     """none: nothing is published, and runs are started by workers that poll."""
     queue_url: str | None = None
@@ -131,8 +135,12 @@ class Settings(BaseModel):
                 "no database is named: set DATABASE_URL or RUNLANE_DATABASE_SECRET_ARN; "
                 "in the folder of a running `runlane dev`, `set -a; . .runlane/env` sets all there is to set"
             )
-        if self.database_url is not None and self.database_secret_arn is not None:
-            raise ValueError("two databases are named: set only one of DATABASE_URL and RUNLANE_DATABASE_SECRET_ARN")
+        if self.database_iam and self.database_secret_arn is not None:
+            raise ValueError("two ways to log in are named: set only one of RUNLANE_DATABASE_SECRET_ARN and RUNLANE_DATABASE_IAM")
+        if self.database_iam and self.database_url is None:
+            raise ValueError(
+                "RUNLANE_DATABASE_IAM needs to know where, and as whom: set DATABASE_URL to postgresql://user@host:5432/database"
+            )
         return self
 
 

@@ -220,4 +220,5 @@ def _is_dead(connection: psycopg.Connection) -> bool:
 
 
 def _is_login_failure(error: psycopg.OperationalError) -> bool:
-    return "authentication failed" in str(error) or getattr(error, "sqlstate", None) in ("28P01", "28000")
+    # By the text, as the driver knows no state of a connection that was never there. The second is a proxy's.
+    return any(text in str(error) for text in ("authentication failed", "password that was provided"))
