@@ -11,6 +11,7 @@ import pytest
 
 from runlane.adapters.local.binaries import installed_postgres
 from runlane.adapters.local.postgres import LocalPostgres
+from tests.pooler import Pooler
 from tests.postgres.databases import Databases
 
 SETTINGS = {
@@ -27,6 +28,8 @@ SETTINGS = {
 class Running:
     server: LocalPostgres
     databases: Databases
+    pooler: Callable[[], Pooler]
+    """A pgbouncer before the server, started when it is first asked for."""
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +45,7 @@ def running() -> Iterator[Callable[[int], Running]]:
             server = started.enter_context(LocalPostgres(major=major, durable=False, settings=SETTINGS))
             # Nothing of it is wanted at the end, so nothing is written out.
             started.callback(server.kill)
-            return Running(server, started.enter_context(closing(Databases(server.socket_dsn))))
+            databases = started.enter_context(closing(Databases(server.socket_dsn)))
+            return Running(server, databases, cache(lambda: started.enter_context(Pooler(server.socket_dsn))))
 
         yield start

@@ -9,16 +9,38 @@ import pytest
 from runlane.adapters.local.postgres import LocalPostgres
 from runlane.adapters.postgres.storage import PostgresStorage
 from tests.conftest import Running
+from tests.pooler import NEEDS_PGBOUNCER
 from tests.postgres.databases import Databases
 from tests.postgres.factories import Lane
 from tests.postgres.invariants import check_invariants
 
-MAJORS = (18, 15)
+DIRECT = [pytest.param((major, False), id=f"postgres{major}") for major in (18, 15)]
+POOLED = pytest.param((18, True), id="pooled", marks=[pytest.mark.thorough, NEEDS_PGBOUNCER])
+"""Postgres 18 through pgbouncer, in transaction mode."""
 
 
-@pytest.fixture(params=MAJORS, ids=lambda major: f"postgres{major}")
-def server(request: pytest.FixtureRequest, running: Callable[[int], Running]) -> LocalPostgres:
-    return running(request.param).server
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of a server runs on each; those marked `direct` not through a pooler."""
+    if "server" in metafunc.fixturenames and "route" not in _parametrized(metafunc.definition):
+        routes = DIRECT if metafunc.definition.get_closest_marker("direct") else [*DIRECT, POOLED]
+        metafunc.parametrize("route", routes, indirect=True)
+
+
+def _parametrized(definition: pytest.Item) -> set[str]:
+    names = (mark.args[0] for mark in definition.iter_markers("parametrize"))
+    return {name.strip() for each in names for name in (each.split(",") if isinstance(each, str) else each)}
+
+
+@pytest.fixture
+def route(request: pytest.FixtureRequest) -> tuple[int, bool]:
+    """The major version, and whether a pooler stands before it."""
+    found: tuple[int, bool] = request.param
+    return found
+
+
+@pytest.fixture
+def server(route: tuple[int, bool], running: Callable[[int], Running]) -> LocalPostgres:
+    return running(route[0]).server
 
 
 @pytest.fixture
@@ -27,10 +49,17 @@ def databases(server: LocalPostgres, running: Callable[[int], Running]) -> Datab
 
 
 @pytest.fixture
-def dsn(databases: Databases) -> Iterator[str]:
-    """A migrated database of the test's own."""
+def direct_dsn(databases: Databases) -> Iterator[str]:
+    """A migrated database of the test's own, for who looks at it from outside."""
     with databases.lend() as found:
         yield found
+
+
+@pytest.fixture
+def dsn(route: tuple[int, bool], direct_dsn: str, running: Callable[[int], Running]) -> str:
+    """The same, as the product is given it: through the pooler, if one stands before the server."""
+    major, pooled = route
+    return running(major).pooler().way(direct_dsn) if pooled else direct_dsn
 
 
 @pytest.fixture
@@ -56,9 +85,9 @@ def third_storage(storages: Callable[[int], list[PostgresStorage]]) -> PostgresS
 
 
 @pytest.fixture
-def connection(dsn: str) -> Iterator[psycopg.Connection]:
+def connection(direct_dsn: str) -> Iterator[psycopg.Connection]:
     """Each statement a transaction of its own."""
-    with psycopg.connect(dsn, autocommit=True) as opened:
+    with psycopg.connect(direct_dsn, autocommit=True) as opened:
         yield opened
 
 
@@ -69,9 +98,9 @@ def lane(storage: PostgresStorage, connection: psycopg.Connection) -> Lane:
 
 @pytest.fixture(autouse=True)
 def _every_count_is_true_at_the_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "dsn" not in request.fixturenames:
+    if "direct_dsn" not in request.fixturenames:
         yield
         return
-    dsn, databases = request.getfixturevalue("dsn"), request.getfixturevalue("databases")
+    dsn, databases = request.getfixturevalue("direct_dsn"), request.getfixturevalue("databases")
     yield
     check_invariants(databases.connection(dsn))

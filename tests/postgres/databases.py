@@ -5,9 +5,10 @@ A copy takes Postgres about a tenth of a second of file system work; emptying th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from typing import LiteralString
 
 import psycopg
@@ -52,7 +53,7 @@ class Databases:
         self._server_dsn = server_dsn
         self._numbers = count(1)
         self._idle: list[str] = []
-        self._warm: dict[str, list[WarmStorage]] = {}
+        self._warm: defaultdict[str, defaultdict[str, list[WarmStorage]]] = defaultdict(lambda: defaultdict(list))
         self._looking: dict[str, psycopg.Connection] = {}
         self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(_TEMPLATE)))
         with self._connect(_TEMPLATE) as connection:
@@ -77,7 +78,9 @@ class Databases:
 
     def storages(self, dsn: str, count: int) -> list[PostgresStorage]:
         """The first `count` of the storages of this database, each a process of its own as far as Postgres can tell."""
-        warm = self._warm.setdefault(str(conninfo_to_dict(dsn)["dbname"]), [])
+        parts = conninfo_to_dict(dsn)
+        # Through a pooler, a database is reached by another port.
+        warm = self._warm[str(parts["dbname"])][str(parts["port"])]
         while len(warm) < count:
             warm.append(WarmStorage(make_conninfo(dsn, application_name=_WARM)))
         return list(warm[:count])
@@ -91,7 +94,7 @@ class Databases:
             self._cool(name)
 
     def _cool(self, name: str) -> None:
-        for storage in self._warm.pop(name, ()):
+        for storage in chain.from_iterable(self._warm.pop(name, {}).values()):
             storage.cool()
         if name in self._looking:
             self._looking.pop(name).close()

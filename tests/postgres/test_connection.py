@@ -12,6 +12,8 @@ from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import FixedSource, Session
 from runlane.domain.errors import ConfigurationError, InvariantError, UnavailableError
 
+ours = pytest.mark.direct(reason="behind a pooler the server's session is not the client's")
+
 
 def _backend(session: Session) -> int:
     session.run("read_policies", {})
@@ -24,6 +26,7 @@ def _terminate(connection: psycopg.Connection, pid: int) -> None:
     connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
+@ours
 def test_a_connection_that_died_while_idle_is_replaced_before_the_statement(dsn: str, connection: psycopg.Connection) -> None:
     session = Session(FixedSource(dsn), "runlane")
     first = _backend(session)
@@ -34,6 +37,7 @@ def test_a_connection_that_died_while_idle_is_replaced_before_the_statement(dsn:
     session.close()
 
 
+@ours
 def test_a_connection_that_dies_in_use_is_unavailable_once_and_then_replaced(dsn: str, connection: psycopg.Connection) -> None:
     session = Session(FixedSource(dsn), "runlane")
     _terminate(connection, _backend(session))
@@ -74,6 +78,7 @@ def test_a_refused_login_asks_for_fresh_credentials_once(dsn: str, server: Local
     session.close()
 
 
+@pytest.mark.direct(reason="a transaction pooler passes no notification on")
 def test_so_does_a_bell(dsn: str, server: LocalPostgres) -> None:
     source = Rotating(server, dsn)
     bell = PostgresBell(source, "runlane", ["work"])
@@ -92,6 +97,7 @@ def test_an_error_of_the_database_carries_no_values(dsn: str) -> None:
     session.close()
 
 
+@pytest.mark.direct(reason="the connection string carries a setting")
 def test_a_statement_that_no_request_to_cancel_reaches_is_given_up(
     dsn: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def contend(dsn: str, storages: Callable[[int], list[PostgresStorage]]) -> Itera
 
         def play(*moves: Move, rounds: int = ROUNDS) -> None:
             processes = [
-                Process(storage, opened.enter_context(psycopg.connect(dsn, autocommit=True)), random.Random(place))
+                Process(storage, opened.enter_context(psycopg.connect(dsn, autocommit=True, prepare_threshold=None)), random.Random(place))
                 for place, storage in enumerate(storages(len(moves)))
             ]
             for _ in range(rounds):

@@ -29,11 +29,11 @@ def opened(dsn: str) -> PostgresHealth:
 
 
 @pytest.fixture
-def health(lane: Lane, dsn: str) -> Iterator[PostgresHealth]:
+def health(lane: Lane, direct_dsn: str) -> Iterator[PostgresHealth]:
     """Of a database after a pass of maintenance, in sessions with time-outs."""
     lane.queues(Queue("work"))
     lane.storage.maintenance.note_tick([])
-    found = opened(dsn)
+    found = opened(direct_dsn)
     yield found
     found.close()
 
@@ -70,16 +70,16 @@ def test_sessions_without_time_outs_are_told(dsn: str, lane: Lane) -> None:
 
 
 def test_who_holds_back_vacuum_is_named(
-    health: PostgresHealth, dsn: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    health: PostgresHealth, direct_dsn: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "HORIZON_WARNS", timedelta(0))
-    with psycopg.connect(dsn, application_name="nightly report") as reader:
+    with psycopg.connect(direct_dsn, application_name="nightly report") as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT 1")
         found = wrong(health)["horizon"]
         assert "nightly report" in found.what
         assert f"pg_terminate_backend({reader.info.backend_pid})" in found.remedy
-    with psycopg.connect(dsn) as writer:
+    with psycopg.connect(direct_dsn) as writer:
         writer.execute("UPDATE runlane.queue SET paused_at = NULL")
         writer.execute("PREPARE TRANSACTION 'left behind'")
     try:
@@ -122,10 +122,10 @@ def test_autovacuum_that_is_off_for_a_table_is_told(health: PostgresHealth, conn
     connection.execute("ALTER TABLE runlane.lease RESET (autovacuum_enabled)")
 
 
-def test_a_role_that_owns_nothing_is_told_what_it_cannot_see(health: PostgresHealth, lane: Lane, dsn: str) -> None:
+def test_a_role_that_owns_nothing_is_told_what_it_cannot_see(health: PostgresHealth, lane: Lane, direct_dsn: str) -> None:
     lane.connection.execute('DO $$ BEGIN CREATE ROLE "Run-Time" LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$')
     grant(lane.connection, schema="runlane", role="Run-Time")
-    theirs = opened(f"{dsn} user=Run-Time")
+    theirs = opened(f"{direct_dsn} user=Run-Time")
     unseen = [finding for finding in findings(theirs) if finding.level is Level.UNSEEN]
     assert wrong(theirs) == {}
     theirs.close()

@@ -119,7 +119,8 @@ def test_a_process_that_dies_before_its_commit_changed_nothing(lane: Lane, dsn: 
     with psycopg.connect(dsn) as dying:
         dying.execute(f"SELECT * FROM runlane.{statement}".encode(), parameters)
         assert dying.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone() == (True,)
-        lane.connection.execute("SELECT pg_terminate_backend(%s, 5000)", (dying.info.backend_pid,))
+        pid = dying.execute("SELECT pg_backend_pid()").fetchone()
+        lane.connection.execute("SELECT pg_terminate_backend(%s, 5000)", pid)
         with pytest.raises(psycopg.OperationalError):
             dying.execute("SELECT 1")
     after = (lane.events(run_id), lane.status(run_id), lane.storage.queues.stats([queue]))

@@ -201,6 +201,7 @@ def held_snapshot(dsn: str) -> Iterator[None]:
 GONE = 1500
 
 
+@pytest.mark.direct(reason="auto_explain is set for a session")
 def test_neither_a_look_nor_a_step_walks_over_timers_that_have_gone(dsn: str, work: Lane) -> None:
     work.trigger(*(new_run("work", delay=timedelta(hours=1, milliseconds=place)) for place in range(GONE)))
     work.connection.execute("UPDATE runlane.queue SET dispatch_window = 0")
@@ -220,6 +221,7 @@ def test_neither_a_look_nor_a_step_walks_over_timers_that_have_gone(dsn: str, wo
     assert sum(count for text, count in storage.session.buffers.items() if 'FROM "runlane".timer' in text) < 40
 
 
+@pytest.mark.direct(reason="auto_explain is set for a session")
 def test_sending_hints_does_not_walk_over_those_that_were_sent(dsn: str, work: Lane) -> None:
     work.trigger(*(new_run("work", delay=timedelta(seconds=150 + place / 100)) for place in range(GONE)), eager=False)
     with held_snapshot(dsn), closing(WatchedStorage(dsn)) as storage:

@@ -37,6 +37,7 @@ def crowded(lane: Lane) -> Lane:
     return lane
 
 
+@pytest.mark.direct(reason="auto_explain is set for a session")
 def test_every_filter_is_served_from_an_index(crowded: Lane, dsn: str) -> None:
     failed, queued = frozenset({Status.FAILED}), frozenset({Status.QUEUED, Status.RETRYING, Status.RUNNING})
     now = crowded.value("SELECT clock_timestamp()")

@@ -46,7 +46,7 @@ def test_migrating_again_does_nothing(connection: psycopg.Connection) -> None:
 
 def test_four_processes_migrate_an_empty_schema_once(dsn: str) -> None:
     def run(_: int) -> tuple[str, ...]:
-        with psycopg.connect(dsn, autocommit=True) as connection:
+        with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as connection:
             return migrate(connection, schema="another", environment="staging")
 
     with ThreadPoolExecutor(4) as pool:

@@ -376,6 +376,7 @@ def still(connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
         connection.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)".encode())
 
 
+@pytest.mark.direct(reason="auto_explain is set for a session")
 @pytest.mark.parametrize(
     "seen", [rows_that_are_gone, *(pytest.param(seen, marks=pytest.mark.thorough) for seen in (no_rows, hardly_a_row, rows_of_others))]
 )

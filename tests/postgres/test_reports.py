@@ -77,7 +77,7 @@ ANALYZE runlane.tenant, runlane.partition, runlane.waiting
 """
 
 
-@pytest.mark.parametrize("server", [18], indirect=True)
+@pytest.mark.parametrize("route", [(18, False)], indirect=True)
 def test_s37_an_account_of_forty_thousand_keys_gets_one_share_of_two_thousand(lane: Lane) -> None:
     """trigger.dev#2617: an account took everything by having many keys. Rows are made up, without runs behind them."""
     lane.queues(Queue("work", dispatch_window=4_000))

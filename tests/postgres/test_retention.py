@@ -240,10 +240,10 @@ def runtime(lane: Lane, dsn: str) -> PostgresStorage:
 
 
 @pytest.mark.parametrize("owns", [True, False], ids=["an owner", "a role that owns nothing"])
-def test_weeks_go_and_give_way_to_a_long_reader(lane: Lane, old: str, dsn: str, runtime: PostgresStorage, owns: bool) -> None:
+def test_weeks_go_and_give_way_to_a_long_reader(lane: Lane, old: str, direct_dsn: str, runtime: PostgresStorage, owns: bool) -> None:
     age_run(lane, lane.ended("free"))
     theirs = lane if owns else Lane(runtime, lane.connection)
-    with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:
+    with psycopg.connect(direct_dsn) as reader, psycopg.connect(direct_dsn, autocommit=True, options="-c lock_timeout=1s") as other:
         reader.execute("SELECT count(*) FROM runlane.run")
         retain_all(theirs)
         assert (weeks(lane)[old], lane.value(PENDING)) == (ALL, 0), "nothing is asked for that somebody has in use"
@@ -255,7 +255,7 @@ def test_weeks_go_and_give_way_to_a_long_reader(lane: Lane, old: str, dsn: str, 
 
 
 def test_a_detach_that_was_cut_off_is_finished_before_another_is_asked_for(
-    lane: Lane, old: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+    lane: Lane, old: str, direct_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runlane.adapters.postgres.maintenance._DETACH_PATIENCE", 0.1)
     later = make_week(lane, OLD - timedelta(days=14))
@@ -263,7 +263,7 @@ def test_a_detach_that_was_cut_off_is_finished_before_another_is_asked_for(
     store = lane.storage.maintenance
     assert store.retain(keep_for=KEPT_FOR, limit=500).more
     lane.connection.execute("UPDATE runlane.retention SET swept_to = high")
-    with psycopg.connect(dsn) as reader, psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=1s") as other:
+    with psycopg.connect(direct_dsn) as reader, psycopg.connect(direct_dsn, autocommit=True, options="-c lock_timeout=1s") as other:
         reader.execute("SELECT count(*) FROM runlane.run")
         assert not store._detach("run", f"run_{old}")
         assert lane.value(PENDING) == 1
