@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.bootstrap import migrate
+from runlane.bootstrap import migrate, migrate_for_stack
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Apply what is pending of `event["phase"]` (`before` or `after` the deploy); without a phase, everything."""
+    """Apply what is pending of a phase, `before` or `after` the deploy.
+
+    A stack's custom resource names `Phase` and `Release` in its properties, and is answered. By hand: `event["phase"]`, or everything.
+    """
+    if "ResponseURL" in event:
+        return migrate_for_stack(event, remaining=lambda: context.get_remaining_time_in_millis() / 1000)
     return {"applied": list(migrate(phase=event.get("phase")))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -17,7 +17,7 @@ from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, 
 from runlane.adapters.postgres.credentials import SecretSource, TokenSource, read_address
 from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.health import PostgresHealth
-from runlane.adapters.postgres.migrate import Phase, grant, load_migrations
+from runlane.adapters.postgres.migrate import Phase, grant, load_migrations, make_role
 from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.postgres.trust import with_verified_tls
@@ -123,10 +123,13 @@ def _app_invalid(path: str, fault: str) -> ConfigurationError:
     return ConfigurationError(f"RUNLANE_APP: {path} {fault}", code="app_invalid")
 
 
-def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> tuple[str, ...]:
-    """Apply pending migrations of `phase` (None: all), put the catalog's policies and schedules in force; the names of what changed."""
+def migrate(phase: Phase | None = None, *, release: str | None = None, settings: Settings | None = None) -> tuple[str, ...]:
+    """Apply pending migrations of `phase` (None: all), put the catalog's policies and schedules in force; the names of what changed.
+
+    `release`: the deploy that migrates, which leaves some for the next or for a person; None: a person does.
+    """
     found = settings or read_settings()
-    applied = _migrate_schema(found, phase)
+    applied = _migrate_schema(found, phase, release)
     if phase == "after":
         return applied
     app = load_app(found.app)
@@ -137,6 +140,15 @@ def migrate(phase: Phase | None = None, *, settings: Settings | None = None) -> 
         # The app may be one that the process goes on with, so only its connections are given up.
         app.disconnect()
     return (*applied, *changed)
+
+
+def migrate_for_stack(event: Mapping[str, Any], *, remaining: Callable[[], float]) -> dict[str, Any]:
+    """Migrate as a custom resource of a CloudFormation stack asks for, and answer it; `remaining`: seconds until the process is stopped."""
+    # Its HTTP client would slow down the start of every other function.
+    from runlane.adapters.cloudformation.answer import answer
+
+    answer(event, migrate, remaining=remaining)
+    return {}
 
 
 def audit(settings: Settings | None = None) -> PostgresAudit:
@@ -156,11 +168,16 @@ def release_migrations() -> dict[int, str]:
     return {migration.number: migration.title for migration in load_migrations()}
 
 
-def _migrate_schema(settings: Settings, phase: Phase | None) -> tuple[str, ...]:
+def _migrate_schema(settings: Settings, phase: Phase | None, release: str | None) -> tuple[str, ...]:
     try:
         with log_in(_source(settings)) as connection:
-            applied = apply_migrations(connection, schema=settings.database_schema, environment=settings.environment, phase=phase)
+            applied = apply_migrations(
+                connection, schema=settings.database_schema, environment=settings.environment, phase=phase, release=release
+            )
             if settings.database_role is not None:
+                if settings.database_role_secret_arn is not None:
+                    password = SecretSource(settings.database_role_secret_arn).password()
+                    make_role(connection, role=settings.database_role, password=password)
                 grant(connection, schema=settings.database_schema, role=settings.database_role)
             return applied
     except psycopg.Error as error:

@@ -23,6 +23,7 @@ _VARIABLES = {
     "database_secret_arn": "RUNLANE_DATABASE_SECRET_ARN",
     "database_iam": "RUNLANE_DATABASE_IAM",
     "database_role": "RUNLANE_DATABASE_ROLE",
+    "database_role_secret_arn": "RUNLANE_DATABASE_ROLE_SECRET_ARN",
     "database_ca": "RUNLANE_DATABASE_CA",
     "transport": "RUNLANE_TRANSPORT",
     "queue_url": "RUNLANE_QUEUE_URL",
@@ -103,6 +104,8 @@ class Settings(BaseModel):
     """`1`: log in as `DATABASE_URL`'s user with an IAM token as the password, as RDS, Aurora and RDS Proxy take it."""
     database_role: Annotated[str, Field(max_length=63)] | None = None
     """The role that the runtime logs in as, when migrate logs in as another: migrate grants it what it needs."""
+    database_role_secret_arn: str | None = None
+    """The ARN of the secret with that role's login, when migrate is to make the role, too."""
     database_ca: str | None = None
     """A file of root certificates for the database's TLS; default: for hosts of RDS those of RDS and of Amazon, else the system's."""
     transport: Literal["sqs", "none"] = "sqs"
@@ -155,6 +158,11 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     except ValidationError as error:
         # Not `from error`: pydantic's report of the same faults above ours would only hide it.
         raise ConfigurationError(_fault(detail["loc"], detail["msg"]) for detail in error.errors()) from None
+
+
+def app_path() -> str:
+    """Where the environment says that the application is; nothing else need be set."""
+    return os.environ.get(_VARIABLES["app"]) or str(Settings.model_fields["app"].default)
 
 
 def variable_of(field: str) -> str:

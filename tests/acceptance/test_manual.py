@@ -20,6 +20,7 @@ FIELDS = {
     "demo": "queues checks play_seconds seconds",
     "dev": "app tasks environment database_url queue_url workers tick_every migrated variables",
     "migrate": "applied",
+    "template": "queues is_current blocks",
     "trigger": "run_id outcome task queue status due_at payload_matches",
     "worker": "mode queues attempts left",
     "tick": "counts failed unfinished",

@@ -16,7 +16,7 @@ from runlane.domain.queue import Queue
 from runlane.services.doctor import bounds, examine
 from runlane.services.doctor.database import database_checks
 from tests.postgres.aged import make_week, retain_all, weeks
-from tests.postgres.factories import Lane
+from tests.postgres.factories import Lane, new_run
 
 pytestmark = pytest.mark.postgres
 LIMITS = "-c statement_timeout=30s -c idle_in_transaction_session_timeout=1min"
@@ -168,3 +168,16 @@ def test_what_failed_in_the_last_pass_and_a_schedule_that_waits_are_told(health:
     assert told[0] == "failed in its last pass: retain"
     assert told[1].startswith("a schedule should have been looked at since 1h")
     lane.connection.execute("DELETE FROM runlane.schedule")
+
+
+def test_a_pass_measures_the_oldest_due_run_and_what_holds_back_vacuum(lane: Lane, health: PostgresHealth, direct_dsn: str) -> None:
+    nothing = lane.storage.maintenance.note_tick([])
+    assert (nothing.oldest_due_for, nothing.horizon_for) == (timedelta(0), timedelta(0))
+    lane.trigger(new_run("work"))
+    with psycopg.connect(direct_dsn) as other:
+        other.execute("SELECT txid_current()")
+        with lane.connection.transaction(force_rollback=False):
+            lane.connection.execute("UPDATE runlane.dispatch SET due_at = due_at - interval '10 minutes'")
+        gauges = lane.storage.maintenance.note_tick([])
+        assert timedelta(minutes=10) <= gauges.oldest_due_for < timedelta(minutes=11)
+        assert timedelta(0) < gauges.horizon_for < timedelta(minutes=1)

@@ -12,7 +12,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from runlane.adapters.postgres.migrate import grant, load_migrations, migrate, pending
+from runlane.adapters.postgres import migrate as migrate_module
+from runlane.adapters.postgres.migrate import Migration, Phase, grant, load_migrations, make_role, migrate, pending
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
@@ -151,3 +152,62 @@ def test_time_partitions_are_made_beside_open_transactions(dsn: str, connection:
                 " AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = i.indexrelid)"
             ).fetchall()
             assert unmatched == []
+
+
+LATER = (
+    Migration(9001, "add", "before", "CREATE TABLE {schema}.added ()"),
+    Migration(9002, "backfill", "before", "CREATE TABLE {schema}.filled ()", manual=True),
+    Migration(9003, "remove", "after", "CREATE TABLE {schema}.removed ()"),
+    Migration(9004, "rewrite", "after", "CREATE TABLE {schema}.rewritten ()", manual=True),
+)
+
+
+def deploy(connection: psycopg.Connection, phase: Phase, release: str) -> tuple[str, ...]:
+    return migrate(connection, schema="runlane", environment="test", phase=phase, release=release)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> tuple[Migration, ...]:
+    """A release with more migrations than the one that is there."""
+    monkeypatch.setattr(migrate_module, "load_migrations", lambda: (*load_migrations(), *LATER))
+    return LATER
+
+
+@pytest.mark.usefixtures("later")
+def test_a_deploy_stops_at_what_only_a_person_applies_and_goes_on_after_it(connection: psycopg.Connection) -> None:
+    with pytest.raises(ConfigurationError, match="9002_backfill may take longer than a deploy: run `runlane migrate`") as caught:
+        deploy(connection, "before", "layer:2")
+    assert caught.value.code == "migration_manual"
+    assert connection.execute("SELECT to_regclass('runlane.added')").fetchone() == (None,), "nothing of it is applied"
+
+    assert migrate(connection, schema="runlane", environment="test", phase="before") == ("9001_add", "9002_backfill")
+    assert deploy(connection, "before", "layer:2") == ()
+
+
+@pytest.mark.usefixtures("later")
+def test_a_new_schema_has_no_rows_that_take_long(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        applied = migrate(connection, schema="another", environment="staging", phase="before", release="layer:1")
+    assert applied[-2:] == ("9001_add", "9002_backfill")
+
+
+@pytest.mark.usefixtures("later")
+def test_what_this_release_no_longer_uses_goes_with_the_next(connection: psycopg.Connection) -> None:
+    assert deploy(connection, "after", "layer:2") == ()
+    assert deploy(connection, "after", "layer:2") == (), "the release before still uses it, and the deploy may go back to that"
+    assert deploy(connection, "after", "layer:3") == ("9003_remove",)
+    assert deploy(connection, "after", "layer:4") == (), "a manual one waits for a person, and holds up nobody"
+
+
+def test_the_runtimes_role_is_made_with_its_login_and_again_with_another(connection: psycopg.Connection, dsn: str) -> None:
+    for password in ("first", "sec'ond"):
+        make_role(connection, role="run lane", password=password)
+    (verifier,) = connection.execute("SELECT rolpassword FROM pg_authid WHERE rolname = 'run lane'").fetchone() or ("",)
+    assert verifier.startswith("SCRAM-SHA-256$")
+    (settings,) = connection.execute("SELECT rolconfig FROM pg_roles WHERE rolname = 'run lane'").fetchone() or ([],)
+    assert settings == ["statement_timeout=60s", "idle_in_transaction_session_timeout=60s"]
+    grant(connection, schema="runlane", role="run lane")
+    with psycopg.connect(make_conninfo(dsn, user="run lane", password="sec'ond")) as runtime:
+        assert runtime.execute("SELECT count(*) FROM runlane.queue").fetchone()
+    connection.execute('DROP OWNED BY "run lane"')
+    connection.execute('DROP ROLE "run lane"')

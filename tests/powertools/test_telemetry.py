@@ -37,6 +37,17 @@ def test_a_flush_writes_what_was_counted_as_one_metric_line(capsys: pytest.Captu
     assert all(set(names) <= line.keys() for names in described["Dimensions"])
 
 
+def test_a_tick_is_counted_and_tells_what_alarms_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry = PowertoolsTelemetry(environment="staging", metrics=True)
+    telemetry.emit("tick.done", counts={"recover_leases": 2}, gauges={"oldest_due_seconds": 90, "horizon_seconds": 0})
+    telemetry.flush()
+
+    (line,) = _lines(capsys.readouterr().out)
+    assert (line["ticks"], line["tick_recover_leases"], line["oldest_due_seconds"], line["horizon_seconds"]) == (1, 2, 90, 0)
+    units = {metric["Name"]: metric["Unit"] for metric in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]}  # type: ignore[index]
+    assert (units["ticks"], units["oldest_due_seconds"]) == ("Count", "Seconds")
+
+
 def test_an_error_is_logged_at_once_with_its_facts(capsys: pytest.CaptureFixture[str]) -> None:
     PowertoolsTelemetry(environment="staging", metrics=True).emit("phase.failed", phase="due_timers", error="boom")
 

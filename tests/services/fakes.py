@@ -18,6 +18,7 @@ from runlane.ports.stores import (
     ClaimBatch,
     ClaimedRun,
     ExpiredLease,
+    Gauges,
     LeaseState,
     Look,
     NewRun,
@@ -232,9 +233,10 @@ class FakeMaintenance:
     def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
         return self._next("retain")
 
-    def note_tick(self, failed: Sequence[str]) -> None:
+    def note_tick(self, failed: Sequence[str]) -> Gauges:
         self.noted.append(tuple(failed))
         self._next("note_tick")
+        return Gauges(timedelta(seconds=90), timedelta(0))
 
     def _next(self, name: str) -> PhaseResult:
         self.calls.append(name)

@@ -47,6 +47,13 @@ def test_a_failing_phase_stops_no_other() -> None:
     assert bench.storage.maintenance.noted == [("due_timers",)]
 
 
+def test_a_pass_tells_what_alarms_ask_for() -> None:
+    bench = Bench()
+    bench.runlane.tick()
+    (done,) = bench.telemetry.named("tick.done")
+    assert done["gauges"] == {"oldest_due_seconds": 90, "horizon_seconds": 0}
+
+
 def test_a_pass_that_cannot_be_noted_says_so() -> None:
     bench = Bench()
     bench.storage.maintenance.answers["note_tick"] = [RuntimeError("broken")]

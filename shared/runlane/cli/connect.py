@@ -35,3 +35,17 @@ def connected(app: str | None) -> Iterator[Runlane]:
         yield runlane
     finally:
         runlane.close()
+
+
+def catalog(app: str | None) -> list[str]:
+    """The names of the application's queues, whatever the environment says: neither a database nor a queue need be there yet."""
+    from runlane.cli.project import make_importable
+    from runlane.settings import adopt_variables, app_path
+
+    make_importable(Path.cwd())
+    path = app or app_path()
+    # Of this process, which ends after it.
+    adopt_variables({"DATABASE_URL": "postgresql://localhost/nowhere", "RUNLANE_TRANSPORT": "none"}, alone=True)
+    from runlane.bootstrap import load_app
+
+    return [queue.name for queue in load_app(path).queue_registry]

@@ -46,6 +46,7 @@ MANUALS: Mapping[str, Manual] = {
     ),
     "migrate": Manual("runlane migrate --phase before", ("applied",)),
     "doctor": Manual("runlane doctor --json", ("is_well", "findings"), {"findings": names(Finding)}),
+    "template": Manual("runlane template --write template.yaml", ("queues", "is_current", "blocks")),
     "trigger": Manual(
         """runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s""",
         ("run_id", "outcome", "task", "queue", "status", "due_at", "payload_matches"),

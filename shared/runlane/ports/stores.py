@@ -256,6 +256,15 @@ class DeliveryStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """`oldest_due_for`: the wait of the oldest run that could have started, or was dispatched and not claimed. `horizon_for`: since when
+    the oldest transaction that this role sees holds back vacuum. Zero where there is none."""
+
+    oldest_due_for: timedelta
+    horizon_for: timedelta
+
+
 class MaintenanceStore(Protocol):
     """Repair, one bounded step a call. Each is safe when run twice at once."""
 
@@ -289,7 +298,7 @@ class MaintenanceStore(Protocol):
         """End some of what ended longer ago: a few runs, or a table of a week. `more`: until nothing is left that need not rest."""
         ...
 
-    def note_tick(self, failed: Sequence[str]) -> None:
+    def note_tick(self, failed: Sequence[str]) -> Gauges:
         """Keep that a pass was made now, and which of its phases failed."""
         ...
 

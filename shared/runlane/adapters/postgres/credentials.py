@@ -45,24 +45,34 @@ class SecretSource:
         """Ask anew next time."""
         self._conninfo = None
 
+    def password(self) -> str:
+        """That of the login; asked anew each time."""
+        return str(self._secret()["password"])
+
     def _read(self) -> str:
-        try:
-            text = self._secrets().get_secret_value(SecretId=self._arn)["SecretString"]
-        except Exception as error:  # Whatever the provider raises, the database cannot be reached now.
-            raise UnavailableError("credentials_unavailable", f"the database secret cannot be read ({type(error).__name__})") from error
-        try:
-            secret = json.loads(text)
-            login = {"user": secret["username"], "password": secret["password"]}
-            place = {"host": secret.get("host"), "port": secret.get("port", 5432), "dbname": secret.get("dbname") or "postgres"}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            # Without the cause: its text may hold the secret.
-            raise ConfigurationError(["the database secret is not the JSON that RDS keeps: username and password are needed"]) from None
+        secret = self._secret()
+        login = {"user": secret["username"], "password": secret["password"]}
+        place = {"host": secret.get("host"), "port": secret.get("port", 5432), "dbname": secret.get("dbname") or "postgres"}
         place |= self._address
         if not place["host"]:
             raise ConfigurationError(
                 "DATABASE_URL: is not set, and the database secret names no host; give postgresql://host:5432/database, without a login"
             )
         return with_verified_tls({**place, **login}, ca=self._ca)
+
+    def _secret(self) -> Mapping[str, Any]:
+        try:
+            text = self._secrets().get_secret_value(SecretId=self._arn)["SecretString"]
+        except Exception as error:  # Whatever the provider raises, the database cannot be reached now.
+            raise UnavailableError("credentials_unavailable", f"the database secret cannot be read ({type(error).__name__})") from error
+        try:
+            secret: Mapping[str, Any] = json.loads(text)
+            if {"username", "password"} <= secret.keys():
+                return secret
+        except (ValueError, AttributeError):
+            pass
+        # Without a cause: its text may hold the secret.
+        raise ConfigurationError(["the database secret is not the JSON that RDS keeps: username and password are needed"]) from None
 
     def _secrets(self) -> Any:
         if self._client is None:

@@ -13,7 +13,7 @@ from runlane.adapters.postgres.partitions import WEEKS_AHEAD
 from runlane.adapters.postgres.rows import Effect, array_literal, phase_result
 from runlane.domain.errors import RunlaneError
 from runlane.domain.ids import RunId
-from runlane.ports.stores import ExpiredLease, PhaseResult
+from runlane.ports.stores import ExpiredLease, Gauges, PhaseResult
 
 _DETACH_PATIENCE = 2.0
 """Seconds in which every transaction that has used a table may end."""
@@ -74,8 +74,9 @@ class PostgresMaintenanceStore:
         self._session.run("detached", {"part": part})
         return True
 
-    def note_tick(self, failed: Sequence[str]) -> None:
-        self._session.run("note_tick", {"failed": list(failed)})
+    def note_tick(self, failed: Sequence[str]) -> Gauges:
+        ((_, oldest_due_for, horizon_for),) = self._session.run("note_tick", {"failed": list(failed)})
+        return Gauges(oldest_due_for, horizon_for)
 
     def ensure_partitions(self) -> PhaseResult:
         ((made,),) = self._session.run("ensure_partitions", {"weeks": WEEKS_AHEAD})

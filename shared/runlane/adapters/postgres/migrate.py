@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal, LiteralString
@@ -20,7 +21,7 @@ _LOCK = 1919317612
 _GRANTS: tuple[LiteralString, ...] = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
-    "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration, {schema}.environment FROM {role}",
+    "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration, {schema}.announced_migration, {schema}.environment FROM {role}",
     "GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role}",
     "ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role}",
@@ -29,12 +30,16 @@ _GRANTS: tuple[LiteralString, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file `NNNN_what.phase.sql`: `before` runs ahead of the code that needs it, `after` once no older code is left."""
+    """One file `NNNN_what.phase.sql`: `before` runs ahead of the code that needs it, `after` when no code is left that needs what it takes.
+
+    `NNNN_what.phase.manual.sql`: it may take longer than a function's 15 minutes on a large database, so that no deploy applies it.
+    """
 
     number: int
     name: str
     phase: Phase
     text: str
+    manual: bool = False
 
     @property
     def title(self) -> str:
@@ -56,25 +61,64 @@ def load_migrations() -> tuple[Migration, ...]:
 
 def _parse(name: str, text: str) -> Migration:
     number, rest = name.split("_", 1)
-    title, phase, _ = rest.split(".")
+    title, phase, *marks, _ = rest.split(".")
     if phase not in ("before", "after"):
         raise ValueError(f"migration {name}: its phase is not before or after")
-    return Migration(int(number), title, "before" if phase == "before" else "after", text)
+    if marks not in ([], ["manual"]):
+        raise ValueError(f"migration {name}: {'.'.join(marks)} is no mark; only manual is one")
+    return Migration(int(number), title, "before" if phase == "before" else "after", text, bool(marks))
 
 
-def migrate(connection: psycopg.Connection, *, schema: str, environment: str, phase: Phase | None = None) -> tuple[str, ...]:
+def migrate(
+    connection: psycopg.Connection, *, schema: str, environment: str, phase: Phase | None = None, release: str | None = None
+) -> tuple[str, ...]:
     """Apply what is pending, in one transaction each, and make time partitions; the names applied.
 
-    Raises `ConfigurationError`: `migration_edited` when an applied one has another text, `privilege_missing` with the GRANT that
-    the role lacks, or when the schema is another environment's.
+    `release`: whatever tells a deploy from the one before; None when a person migrates, who applies all of the phase. A deploy applies no
+    manual ones, but to a new schema, which has no rows yet. Of those of phase `after` it applies what an earlier release has announced,
+    and announces the rest: the release before, to which a failed deploy goes back, still uses what they remove.
+
+    Raises `ConfigurationError`: `migration_edited` when an applied one has another text, `migration_manual` when a deploy needs one that
+    only a person applies, `privilege_missing` with the GRANT that the role lacks, or when the schema is another environment's.
     """
     with privileges_explained(connection, schema):
         _prepare(connection, schema)
-        applied = tuple(
-            migration.title for migration in load_migrations() if phase in (None, migration.phase) and _apply(connection, schema, migration)
-        )
+        chosen = [migration for migration in load_migrations() if phase in (None, migration.phase)]
+        if release is not None:
+            chosen = [migration for migration in chosen if _is_due(connection, schema, migration, release)]
+            _refuse_manual(connection, schema, chosen)
+        applied = tuple(migration.title for migration in chosen if _apply(connection, schema, migration))
         _claim_schema(connection, schema, environment)
     return applied
+
+
+def _is_due(connection: psycopg.Connection, schema: str, migration: Migration, release: str) -> bool:
+    """Whether a deploy of this release may apply it; if not, it is announced."""
+    if migration.phase == "before":
+        return True
+    with connection.transaction():
+        row = connection.execute(
+            into_schema(
+                "INSERT INTO {schema}.announced_migration AS a (number, release) VALUES (%s, %s)"
+                " ON CONFLICT (number) DO UPDATE SET release = a.release RETURNING a.release <> %s",
+                schema,
+            ).encode(),
+            (migration.number, release, release),
+        ).fetchone()
+    # A manual one stays for the doctor to tell: nothing needs it.
+    return bool(row and row[0]) and not migration.manual
+
+
+def _refuse_manual(connection: psycopg.Connection, schema: str, chosen: Sequence[Migration]) -> None:
+    missing = set(pending(connection, schema=schema))
+    manual = [migration.title for migration in chosen if migration.manual and migration.title in missing]
+    is_new = len(missing) == len(load_migrations())
+    if manual and not is_new:
+        raise ConfigurationError(
+            f"migrations {', '.join(manual)} may take longer than a deploy: run `runlane migrate` of this release by hand, with the login "
+            "that owns the schema, and deploy again; the release that runs goes on meanwhile",
+            code="migration_manual",
+        )
 
 
 def grant(connection: psycopg.Connection, *, schema: str, role: str) -> None:
@@ -86,6 +130,27 @@ def grant(connection: psycopg.Connection, *, schema: str, role: str) -> None:
                 connection.execute(sql.SQL(statement).format(**names))
     except psycopg.errors.UndefinedObject as error:
         raise ConfigurationError(f"RUNLANE_DATABASE_ROLE: the database has no role {role!r}; create it first") from error
+
+
+def make_role(connection: psycopg.Connection, *, role: str, password: str) -> None:
+    """Let the runtime's role log in with this password, and make it if it is not there. Safe to repeat.
+
+    The server and its log see only the password's SCRAM verifier. What hangs in a session of the role ends after a minute.
+    """
+    verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
+    name = sql.Identifier(role)
+    try:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s, -1)", (_LOCK,))
+            if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
+                connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
+                for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                    connection.execute(sql.SQL("ALTER ROLE {} SET {} = '60s'").format(name, sql.Identifier(setting)))
+            connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(verifier)))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"RUNLANE_DATABASE_ROLE: this login may not make the role {role!r}; let an administrator make it, or give this login CREATEROLE"
+        ) from error
 
 
 def pending(connection: psycopg.Connection, *, schema: str) -> tuple[str, ...]:
@@ -108,6 +173,13 @@ def _prepare(connection: psycopg.Connection, schema: str) -> None:
             into_schema(
                 "CREATE TABLE IF NOT EXISTS {schema}.migration (number int PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,"
                 " applied_at timestamptz NOT NULL DEFAULT now())",
+                schema,
+            ).encode()
+        )
+        connection.execute(
+            into_schema(
+                "CREATE TABLE IF NOT EXISTS {schema}.announced_migration (number int PRIMARY KEY, release text NOT NULL,"
+                " announced_at timestamptz NOT NULL DEFAULT now())",
                 schema,
             ).encode()
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from math import inf
 
 from runlane.ports.clock import Clock
@@ -20,6 +21,7 @@ from runlane.services.maintenance.publish_unpublished import publish_unpublished
 from runlane.services.maintenance.recover_leases import recover_leases
 from runlane.services.maintenance.retain import retain
 
+_SECOND = timedelta(seconds=1)
 PHASES = (
     Phase("materialize_schedules", materialize_schedules),
     Phase("due_timers", due_timers),
@@ -61,10 +63,15 @@ class Maintenance:
             left = [phase for phase in left if self._step(phase, counts, failed)]
             if self._clock.monotonic() - started_at >= time_budget:
                 break
-        self._note(failed)
+        gauges = self._note(failed)
         report = TickReport(counts, tuple(failed), tuple(phase.name for phase in left))
         self._telemetry.emit(
-            "tick.done", counts=counts, failed=report.failed, unfinished=report.unfinished, seconds=self._clock.monotonic() - started_at
+            "tick.done",
+            counts=counts,
+            failed=report.failed,
+            unfinished=report.unfinished,
+            gauges=gauges,
+            seconds=self._clock.monotonic() - started_at,
         )
         return report
 
@@ -79,10 +86,12 @@ class Maintenance:
         counts[phase.name] += result.count
         return result.more
 
-    def _note(self, failed: list[str]) -> None:
-        """For the doctor: when the last pass was, and what failed in it."""
+    def _note(self, failed: list[str]) -> Mapping[str, int]:
+        """For the doctor: when the last pass was, and what failed in it. What alarms ask for, in seconds."""
         try:
-            self._upkeep.store.note_tick(failed)
+            gauges = self._upkeep.store.note_tick(failed)
+            return {"oldest_due_seconds": gauges.oldest_due_for // _SECOND, "horizon_seconds": gauges.horizon_for // _SECOND}
         except Exception as error:  # As with a phase.
             failed.append("note_tick")
             self._telemetry.emit("phase.failed", phase="note_tick", error=repr(error))
+            return {}
