@@ -138,9 +138,10 @@ class Runlane:
         exit_process: ExitProcess | None,
     ) -> None:
         storage = lane.storage
-        publisher = Publisher(lane.transport, storage.triggers, telemetry)
+        publisher = Publisher(lane.transport, storage.triggers, clock, telemetry)
         settler = Settler(storage.deliveries, publisher, clock, telemetry)
         self._lane = lane
+        self._publisher = publisher
         self._worker = Worker(
             settings=settings,
             store=storage.deliveries,
@@ -175,6 +176,7 @@ class Runlane:
         catalog(self.tasks.values(), self.queue_registry, lane.transport, ())
         before = self._lane
         self._worker.close()
+        self._publisher.flush()
         self._wire(lane)
         return before
 
@@ -195,6 +197,7 @@ class Runlane:
     def close(self) -> None:
         """Let idle threads end and close connections; attempts under way cannot settle any more."""
         self._worker.close()
+        self._publisher.flush()
         self.disconnect()
 
     def disconnect(self) -> None:

@@ -14,7 +14,7 @@ from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status
 from runlane.domain.task import task
-from runlane.ports.stores import PublishResult, Wakeup
+from runlane.ports.stores import PublishMark, PublishResult, Wakeup
 from tests.functions.conftest import OpenWorld
 from tests.functions.world import World
 
@@ -119,10 +119,10 @@ class Stubborn:
         self._real = real
         self.fault: BaseException | None = fault
 
-    def mark_published(self, results: Sequence[PublishResult]) -> None:
+    def mark_published(self, marks: Sequence[PublishMark]) -> None:
         if self.fault is not None:
             raise self.fault
-        self._real.mark_published(results)
+        self._real.mark_published(marks)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -229,5 +229,5 @@ def test_publishers_at_work_at_once_send_each_wakeup_once(open_world: OpenWorld)
     world.deliver_sent()
 
 
-def _die(results: Sequence[PublishResult]) -> None:
+def _die(marks: Sequence[PublishMark]) -> None:
     raise Died

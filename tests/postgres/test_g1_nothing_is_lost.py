@@ -15,7 +15,7 @@ from runlane.domain.errors import UnavailableError
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status
-from runlane.ports.stores import PublishResult
+from runlane.ports.stores import PublishMark, PublishResult
 from tests.postgres.factories import LEASE, Lane, at_once, ids, new_run, settlement
 from tests.postgres.workers import Traffic
 
@@ -45,7 +45,7 @@ def queue(request: pytest.FixtureRequest, lane: Lane) -> str:
 def test_a_wakeup_that_could_not_be_published_is_published_by_the_tick(lane: Lane, queue: str) -> None:
     run_id = lane.trigger_one(queue)
     assert lane.storage.maintenance.claim_unpublished(limit=10).wakeups == ()
-    lane.storage.triggers.mark_published([PublishResult(run_id, published=False)])
+    lane.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=False))])
     assert ids(lane.storage.maintenance.claim_unpublished(limit=10).wakeups) == [run_id]
     assert lane.storage.maintenance.claim_unpublished(limit=10).wakeups == ()
 
@@ -58,9 +58,19 @@ def test_a_wakeup_whose_publisher_died_is_published_by_the_tick(lane: Lane, queu
 
 def test_a_published_wakeup_is_not_published_again(lane: Lane, queue: str) -> None:
     run_id = lane.trigger_one(queue)
-    lane.storage.triggers.mark_published([PublishResult(run_id, published=True)])
+    lane.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=True))])
     lane.age_publication(run_id)
     assert lane.storage.maintenance.claim_unpublished(limit=10).wakeups == ()
+
+
+def test_a_mark_that_comes_late_speaks_of_its_own_wakeup_only(lane: Lane, queue: str) -> None:
+    """The tick has taken the run up since, and may have died before it published."""
+    run_id = lane.trigger_one(queue)
+    lane.age_publication(run_id)
+    assert ids(lane.storage.maintenance.claim_unpublished(limit=10).wakeups) == [run_id]
+    lane.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=True), age=10.0)])
+    lane.age_publication(run_id)
+    assert ids(lane.storage.maintenance.claim_unpublished(limit=10).wakeups) == [run_id]
 
 
 def test_a_lost_wakeup_expires_to_its_old_place_with_a_doubling_timeout(lane: Lane, queue: str) -> None:

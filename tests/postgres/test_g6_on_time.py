@@ -15,7 +15,7 @@ from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status
-from runlane.ports.stores import PublishResult, Wakeup
+from runlane.ports.stores import PublishMark, PublishResult, Wakeup
 from runlane.services.maintenance.due_timers import LOOK_AHEAD
 from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 from tests.postgres.visits import WatchedStorage
@@ -123,7 +123,7 @@ def test_a_hint_that_failed_is_marked_while_its_run_moves(work: Lane, other_stor
     """Whoever marks locks timers before dispatch rows, as those who move runs do, and waits for none."""
     for _ in range(12):
         sent, hinted = work.trigger_one("work"), work.trigger_one("work", delay=MINUTE)
-        results = [PublishResult(sent, published=True), PublishResult(hinted, published=False, hint=True)]
+        results = [PublishMark(PublishResult(sent, published=True)), PublishMark(PublishResult(hinted, published=False, hint=True))]
         moves: dict[str, Callable[[], object]] = {
             "reschedule": lambda hinted=hinted: other_storage.operations.reschedule_run(hinted, datetime.now(UTC), actor=None),  # type: ignore[misc]
             "cancel": lambda sent=sent, hinted=hinted: other_storage.operations.cancel_runs([hinted, sent], actor=None, reason=None),  # type: ignore[misc]

@@ -19,7 +19,7 @@ from runlane.domain.queue import Queue, Throttle
 from runlane.domain.run import Source
 from runlane.domain.schedule import Fire, Timing
 from runlane.ports.schedules import Plan, ScheduleDefinition
-from runlane.ports.stores import ClaimedRun, NewRun, PublishResult
+from runlane.ports.stores import ClaimedRun, NewRun, PublishMark, PublishResult
 from tests.postgres.factories import LEASE, PAST, Lane, ids, new_run, settlement
 from tests.postgres.visits import WatchedSession, WatchedStorage
 
@@ -138,7 +138,7 @@ def publish(lane: Lane, queue: str, count: int) -> Iterator[int]:
     lane.age_publication(*found)
     yield count
     lane.storage.maintenance.claim_unpublished(limit=count)
-    lane.storage.triggers.mark_published([PublishResult(run_id, published=True) for run_id in found])
+    lane.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=True)) for run_id in found])
 
 
 def expire(lane: Lane, queue: str, count: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue, Throttle
-from runlane.ports.stores import ClaimBatch, ClaimedRun, PublishResult, Refusal, Wakeup
+from runlane.ports.stores import ClaimBatch, ClaimedRun, PublishMark, PublishResult, Refusal, Wakeup
 from tests.postgres.factories import LEASE, Lane, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres
@@ -274,7 +274,7 @@ def test_a_hint_beyond_the_reach_of_delays_is_left_to_the_tick(lane: Lane) -> No
     (hint,) = tick(limit=10).wakeups
     assert (hint.hint, hint.run_id) == (True, batch.runs[1].run_id)
     assert tick(limit=10).wakeups == ()
-    lane.storage.triggers.mark_published([PublishResult(hint.run_id, published=False, hint=True)])
+    lane.storage.triggers.mark_published([PublishMark(PublishResult(hint.run_id, published=False, hint=True))])
     assert hints(tick(limit=10).wakeups) == [hint.run_id]
 
 

@@ -10,7 +10,7 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.domain.queue import Queue
 from runlane.domain.run import Status
-from runlane.ports.stores import PublishResult, RunFilter
+from runlane.ports.stores import PublishMark, PublishResult, RunFilter
 from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres
@@ -57,7 +57,7 @@ def test_what_is_too_far_ahead_is_hinted_by_the_tick_that_looks_ahead_far_enough
 def test_a_hint_that_could_not_be_sent_is_sent_by_the_tick(work: Lane) -> None:
     run_id = work.trigger_one("work", delay=timedelta(minutes=2))
     assert tick(work) == []
-    work.storage.triggers.mark_published([PublishResult(run_id, published=False, hint=True)])
+    work.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=False, hint=True))])
     assert tick(work) == [run_id]
 
 

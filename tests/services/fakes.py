@@ -23,6 +23,7 @@ from runlane.ports.stores import (
     Look,
     NewRun,
     PhaseResult,
+    PublishMark,
     PublishResult,
     RecordedRun,
     SettleBatch,
@@ -110,9 +111,9 @@ class FakeTriggers:
         self.dispatched.append(queues)
         return self.wakeups
 
-    def mark_published(self, results: Sequence[PublishResult]) -> None:
+    def mark_published(self, marks: Sequence[PublishMark]) -> None:
         self.calls.append("marked")
-        self.marked += results
+        self.marked += [mark.result for mark in marks]
 
     def _record(self, runs: Sequence[NewRun]) -> tuple[RecordedRun, ...]:
         self.recorded += runs

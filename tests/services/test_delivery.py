@@ -246,6 +246,7 @@ def test_what_is_not_taken_here_is_published_and_marked(bench: Bench) -> None:
     bench.deliveries.oldest.append(ClaimBatch((mine,), wakeups=(others, later)))
     delivered(bench, claimed("quick", "1"))
     assert bench.transport.published == [others, later]
+    bench.runlane.close()
     assert [result.run_id for result in bench.storage.triggers.marked] == [others.run_id]
 
 

@@ -147,11 +147,13 @@ def test_a_function_of_the_payload_that_raises_is_the_callers_error(bench: Bench
     assert caught.value.code == "option_failed"
 
 
-def test_an_eager_trigger_publishes_after_recording_and_marks(bench: Bench) -> None:
+def test_an_eager_trigger_publishes_after_recording_and_marks_later(bench: Bench) -> None:
     bench.storage.triggers.wakeups = (wakeup(),)
     bench.runlane.trigger(ship, {"number": 1})
-    assert bench.storage.triggers.calls == ["eager", "marked"]
+    assert bench.storage.triggers.calls == ["eager"]
     assert len(bench.transport.published) == 1
+    bench.runlane.close()
+    assert bench.storage.triggers.calls == ["eager", "marked"]
 
 
 def test_a_publish_failure_never_fails_the_trigger(bench: Bench) -> None:

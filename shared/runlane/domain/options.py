@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from runlane.domain.durations import Duration, gather_duration
 from runlane.domain.errors import ContractError
@@ -29,8 +29,7 @@ ACTIVE = "active"
 """The idempotency TTL that frees a key at any end of its owner."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(NamedTuple):
     """A task's options for one payload, validated."""
 
     tenant: str | None
@@ -56,6 +55,11 @@ class TaskOptions:
     max_attempt_duration: timedelta | None = None
     start_timeout: timedelta | None = None
     finish_timeout: timedelta | None = None
+
+    @property
+    def routes_by_payload(self) -> bool:
+        """Whether `route` may answer something else for another payload."""
+        return any(map(callable, (self.tenant, self.concurrency_key, self.singleton_key, self.idempotency_key, self.priority)))
 
     def route(self, payload: Any) -> Routing:
         """Evaluate keys and priority for a payload; `ContractError` names the option that gave something wrong."""

@@ -18,8 +18,7 @@ from runlane.domain.queue import Queue, QueueStats
 from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Source, Status, TriggerOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class NewRun:
+class NewRun(NamedTuple):
     """One run as `trigger` records it: validated, its payload already JSON text."""
 
     task: str
@@ -51,8 +50,7 @@ class NewRun:
     """Why an operator made it, for its history."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
+class RecordedRun(NamedTuple):
     """What became of one `NewRun`, in input order. A duplicate names its owner's run."""
 
     run_id: RunId
@@ -62,8 +60,7 @@ class RecordedRun:
     payload_matches: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wakeup:
+class Wakeup(NamedTuple):
     """A request for a dispatch, to be published; it names a run and is never a right to run it."""
 
     run_id: RunId
@@ -154,8 +151,7 @@ class SettleBatch:
     wakeups: tuple[Wakeup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PublishResult:
+class PublishResult(NamedTuple):
     """What became of one wakeup at the transport."""
 
     run_id: RunId
@@ -163,6 +159,13 @@ class PublishResult:
     retryable: bool = True
     error: str | None = None
     hint: bool = False
+
+
+class PublishMark(NamedTuple):
+    """A result to be written. `age`: seconds since it was handed to the transport; a wakeup of the run that is younger is another one."""
+
+    result: PublishResult
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class TriggerStore(Protocol):
         """Fold what joined transactions recorded on these queues and give their free capacity out in fair order."""
         ...
 
-    def mark_published(self, results: Sequence[PublishResult]) -> None:
+    def mark_published(self, marks: Sequence[PublishMark]) -> None:
         """Write the publish statuses of dispatch rows, and of hints that failed."""
         ...
 

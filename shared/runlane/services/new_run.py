@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -34,27 +33,29 @@ class NewRuns:
         self._queues = queues
         self._tasks = tasks
         self._codec = codec
+        self._plain: dict[str, tuple[AnyTask, Callable[[Any], NewRun]]] = {}
+        """Makers of calls that say nothing but the payload."""
 
     def make(self, task: AnyTask, payload: Any, options: TriggerOptions) -> NewRun:
+        if options or not isinstance(task, Task):
+            return self.maker(task, options)(payload)
+        maker = self._plain.get(task.id)
+        if maker is None or maker[0] is not task:
+            maker = self._plain[task.id] = task, self.maker(task, options)
+        return maker[1](payload)
+
+    def maker(self, task: AnyTask, options: TriggerOptions) -> Callable[[Any], NewRun]:
+        """What makes the runs of one call from their payloads; all that no payload can change is looked at once, here."""
         self._require_task(task)
         require_options(options)
-        value, text = self._codec.prepare(task, payload)
-        routing = _routing(task, value)
-        idempotency_key = _key(options.get("idempotency_key"), routing.idempotency_key, "idempotency_key")
-        delay, run_at, policy = options.get("delay"), options.get("run_at"), task.options
-        return NewRun(
+        policy, delay, run_at = task.options, options.get("delay"), options.get("run_at")
+        common = NewRun(
             task=task.id,
             queue=self._queue(task, options.get("queue")).name,
-            payload=text,
-            tenant=_key(options.get("tenant"), routing.tenant, "tenant"),
-            concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
-            priority=_priority(options.get("priority"), routing.priority),
+            payload="",
             delay=None if delay is None else parse_duration(delay, "delay"),
             run_at=None if run_at is None else to_utc(run_at, "run_at"),
-            idempotency_key=idempotency_key,
             idempotency_ttl=_ttl(options.get("idempotency_ttl"), policy.idempotency_ttl),
-            payload_hash=None if idempotency_key is None else canonical_hash(text),
-            singleton_key=_key(options.get("singleton_key"), routing.singleton_key, "singleton_key"),
             singleton_mode=_mode(task, options),
             max_attempts=(policy.retry or DEFAULT_RETRY).max_attempts,
             start_timeout=policy.start_timeout,
@@ -63,6 +64,13 @@ class NewRuns:
             trace=_carrier(options.get("trace")),
             meta=_jsonable(options.get("meta"), "meta"),
         )
+        fixed = None if policy.routes_by_payload else _routing(task, None, options)
+
+        def made(payload: Any) -> NewRun:
+            value, text = self._codec.prepare(task, payload)
+            return _routed(common, text, fixed or _routing(task, value, options))
+
+        return made
 
     def scheduled(self, task: AnyTask, payload: Any, queue: Queue | None) -> NewRun:
         """What each fire of a schedule makes. A fire is one run by itself, so the task's idempotency key, the same at each, is left out.
@@ -71,7 +79,7 @@ class NewRuns:
         """
         run = self.make(task, payload, {"queue": queue})
         mode: SingletonMode = "return" if run.singleton_key is None else "latest"
-        return replace(run, idempotency_key=None, idempotency_ttl=None, payload_hash=None, singleton_mode=mode, source=Source.SCHEDULE)
+        return run._replace(idempotency_key=None, idempotency_ttl=None, payload_hash=None, singleton_mode=mode, source=Source.SCHEDULE)
 
     def child(self, origin: Origin, source: Source, *, actor: str | None, reason: str | None) -> NewRun:
         """Another run like this one, under its task's present policy, and without its idempotency key.
@@ -113,13 +121,33 @@ class NewRuns:
         return self._queues.choose(named, task.options.queue)
 
 
-def _routing(task: AnyTask, payload: Any) -> Routing:
+def _routing(task: AnyTask, payload: Any, options: TriggerOptions) -> Routing:
+    """What the call says, else what the task says of the payload."""
     try:
-        return task.options.route(payload)
+        routing = task.options.route(payload)
     except ContractError:
         raise
     except Exception as error:  # The task's own functions of the payload, which may trip over this one.
         raise ContractError("option_failed", f"task {task.id!r}: a function of the payload raised {error!r}") from error
+    return Routing(
+        tenant=_key(options.get("tenant"), routing.tenant, "tenant"),
+        concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
+        singleton_key=_key(options.get("singleton_key"), routing.singleton_key, "singleton_key"),
+        idempotency_key=_key(options.get("idempotency_key"), routing.idempotency_key, "idempotency_key"),
+        priority=_priority(options.get("priority"), routing.priority),
+    )
+
+
+def _routed(common: NewRun, text: str, routing: Routing) -> NewRun:
+    # By place, as a tuple of twenty fields is made for every run of a large call.
+    run = NewRun(common.task, common.queue, text, routing.tenant, routing.concurrency_key, routing.priority, *common[6:])
+    if routing.idempotency_key is None and routing.singleton_key is None:
+        return run
+    return run._replace(
+        idempotency_key=routing.idempotency_key,
+        payload_hash=None if routing.idempotency_key is None else canonical_hash(text),
+        singleton_key=routing.singleton_key,
+    )
 
 
 def _key(given: str | None, default: str | None, what: str) -> str | None:

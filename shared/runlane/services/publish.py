@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from threading import Lock
 
 from runlane.domain.errors import RunlaneError
-from runlane.ports.stores import PublishResult, TriggerStore, Wakeup
+from runlane.ports.clock import Clock
+from runlane.ports.stores import PublishMark, PublishResult, TriggerStore, Wakeup
 from runlane.ports.telemetry import Telemetry
 from runlane.ports.transport import Transport
 
+MARK_AFTER = 5.0
+"""Seconds that a success is kept before it is marked. Most runs have been claimed by then, and have nothing left to mark."""
+MOST_UNMARKED = 1000
+FORGET_AFTER = 15.0
+"""Seconds after which maintenance takes what is unmarked for lost, and publishes it again: marking it would speak of the wrong wakeup."""
+
 
 class Publisher:
-    """Publishes after the commit; what could not be sent, or not be marked, is left to maintenance."""
+    """Publishes after the commit; what could not be sent, or not be marked, is left to maintenance.
 
-    def __init__(self, transport: Transport | None, store: TriggerStore, telemetry: Telemetry) -> None:
+    Failures are marked at once, successes later and together: by the first `publish` after `MARK_AFTER`, or by `flush`. Whoever does
+    neither leaves up to `MOST_UNMARKED` runs to be woken once more, if nobody claims them within a quarter of a minute.
+    """
+
+    def __init__(self, transport: Transport | None, store: TriggerStore, clock: Clock, telemetry: Telemetry) -> None:
         self._transport = transport
         self._store = store
+        self._clock = clock
         self._telemetry = telemetry
+        self._unmarked: deque[tuple[float, PublishResult]] = deque()
+        self._lock = Lock()
 
     def publish(self, wakeups: Sequence[Wakeup]) -> int:
-        """Send wakeups and mark them; the number sent. Without a transport, those that poll find the runs by themselves."""
+        """Send wakeups and have them marked; the number sent. Without a transport, those that poll find the runs by themselves."""
         if not wakeups or self._transport is None:
             return 0
+        began = self._clock.monotonic()
         results = self._sent(self._transport, wakeups)
+        failed = [result for result in results if not result.published]
         # A hint that was sent has no row to mark.
-        self._mark([result for result in results if not (result.hint and result.published)])
-        return sum(result.published for result in results)
+        self._keep([(began, result) for result in results if result.published and not result.hint])
+        self._mark([(began, result) for result in failed] + self._taken(MARK_AFTER))
+        return len(results) - len(failed)
+
+    def flush(self) -> None:
+        """Mark what has been sent and is not marked yet."""
+        self._mark(self._taken(0.0))
 
     def _sent(self, transport: Transport, wakeups: Sequence[Wakeup]) -> Sequence[PublishResult]:
         try:
@@ -37,10 +60,24 @@ class Publisher:
             self._telemetry.emit("publish.failed", count=len(failed), error=failed[0].error)
         return results
 
-    def _mark(self, results: Sequence[PublishResult]) -> None:
-        if not results:
+    def _keep(self, sent: Sequence[tuple[float, PublishResult]]) -> None:
+        with self._lock:
+            self._unmarked += sent
+
+    def _taken(self, age: float) -> list[tuple[float, PublishResult]]:
+        """What is to be marked now: all, once the oldest is as old as that or there are too many, but for what is given up."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if not self._unmarked or (now - self._unmarked[0][0] < age and len(self._unmarked) < MOST_UNMARKED):
+                return []
+            taken, self._unmarked = self._unmarked, deque()
+        return [(began, result) for began, result in taken if now - began < FORGET_AFTER]
+
+    def _mark(self, sent: Sequence[tuple[float, PublishResult]]) -> None:
+        if not sent:
             return
+        now = self._clock.monotonic()
         try:
-            self._store.mark_published(results)
+            self._store.mark_published([PublishMark(result, now - began) for began, result in sent])
         except RunlaneError as error:
-            self._telemetry.emit("publish.unmarked", count=len(results), error=error.code)
+            self._telemetry.emit("publish.unmarked", count=len(sent), error=error.code)

@@ -79,7 +79,7 @@ class RunNow:
         self._trigger = trigger
 
     def run_now(self, task: AnyTask, payload: Any, **options: Unpack[RunNowOptions]) -> RunNowResult:
-        run = replace(self._runs.make(task, payload, _without_times(options)), source=Source.RUN_NOW)
+        run = self._runs.make(task, payload, _without_times(options))._replace(source=Source.RUN_NOW)
         if run.queue in self._worker.settings.ordered_queues:
             raise ContractError(
                 "queue_ordered", f"queue {run.queue!r} keeps its deliveries in order, and a run now would pass them by; trigger it"

@@ -107,10 +107,13 @@ class Trigger:
     def _all_made(self, task: AnyTask, items: Sequence[Any], options: TriggerOptions) -> list[NewRun]:
         made: list[NewRun] = []
         faults: list[Mapping[str, Any]] = []
+        make = self._runs.maker(task, options)
         for index, item in enumerate(items):
-            payload, given = (item.payload, _merged(options, item.options)) if isinstance(item, Item) else (item, options)
             try:
-                made.append(self._runs.make(task, payload, given))
+                if isinstance(item, Item):
+                    made.append(self._runs.make(task, item.payload, _merged(options, item.options)))
+                else:
+                    made.append(make(item))
             except RunlaneError as error:
                 faults.append({"index": index, "code": error.code, "message": error.message, **error.meta})
         if faults:

@@ -27,6 +27,8 @@ from runlane.ports.stores import (
 )
 
 _ZERO = timedelta(0)
+_SHARED_FROM = NewRun._fields.index("delay")
+"""Of a new run all that follows is the same in runs that are alike."""
 HINT_HORIZON = timedelta(minutes=15)
 """How far ahead a delayed wakeup can be sent."""
 
@@ -67,6 +69,41 @@ def encode_run(run: NewRun) -> str:
     }
     given = json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
     return f'{given[:-1]},"payload":{run.payload}}}'
+
+
+def are_alike(runs: Sequence[NewRun]) -> bool:
+    """Whether `trigger_alike` takes them: due at once, without a key that somebody may own, and different in its lists only."""
+    first = runs[0]
+    if first.delay or first.run_at or first.idempotency_key or first.singleton_key or first.source:
+        return False
+    shared, queue, task = first[_SHARED_FROM:], first.queue, first.task
+    return all(run[_SHARED_FROM:] == shared and run.queue == queue and run.task == task for run in runs)
+
+
+def encode_alike(runs: Sequence[NewRun]) -> dict[str, Any]:
+    """The parameters of `trigger_alike`."""
+    first = runs[0]
+    return {
+        "queue": first.queue,
+        "task": first.task,
+        "payloads": "[" + ",".join([run.payload for run in runs]) + "]",
+        "tenants": _optional_list([run.tenant for run in runs]),
+        "keys": _optional_list([run.concurrency_key for run in runs]),
+        "priorities": id_list([str(run.priority) for run in runs]) if any(run.priority for run in runs) else None,
+        "max_attempts": first.max_attempts,
+        "start_timeout": first.start_timeout,
+        "finish_timeout": first.finish_timeout,
+        "actor": first.actor,
+        "trace": json.dumps(dict(first.trace), ensure_ascii=False) if first.trace else None,
+        "meta": json.dumps(dict(first.meta), ensure_ascii=False) if first.meta else None,
+    }
+
+
+def _optional_list(values: Sequence[str | None]) -> str | None:
+    """`array_literal` with NULLs; None if there is nothing else."""
+    if not any(values):
+        return None
+    return "{" + ",".join("NULL" if value is None else array_literal((value,))[1:-1] for value in values) + "}"
 
 
 def array_literal(values: Iterable[str]) -> str:
@@ -169,6 +206,14 @@ def trigger_batch(effects: Sequence[Effect], runs: Sequence[NewRun], *, eager: b
         tuple(recorded_run(row[2], row[3], row[7], row[8], row[9]) for row in recorded),
         (*sent, *wakeups(placed.values()), *wakeups(row for row in effects if row[0] == "hint")),
         tuple({row[4] for row in effects if row[0] == "starved"}),
+    )
+
+
+def alike_batch(effect: Effect, runs: Sequence[NewRun]) -> TriggerBatch:
+    ids, due_at, trace = effect[3][1:-1].split(","), effect[7], runs[0].trace
+    return TriggerBatch(
+        tuple([RecordedRun(RunId(run_id), TriggerOutcome.CREATED, Status.QUEUED, due_at, None) for run_id in ids]),
+        tuple([Wakeup(RunId(run_id), run[1], run[3], run[4], _ZERO, False, trace) for run_id, run in zip(ids, runs, strict=True)]),
     )
 
 

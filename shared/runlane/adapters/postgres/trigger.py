@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import encode_runs, trigger_batch, wakeups
-from runlane.ports.stores import NewRun, PublishResult, TriggerBatch, Wakeup
+from runlane.adapters.postgres.rows import alike_batch, are_alike, encode_alike, encode_runs, id_list, trigger_batch, wakeups
+from runlane.ports.stores import NewRun, PublishMark, PublishResult, TriggerBatch, Wakeup
 
 _FOLD_LIMIT = 1000
 
@@ -17,7 +17,12 @@ class PostgresTriggerStore:
         self._session = session
 
     def trigger_runs(self, runs: Sequence[NewRun], *, eager: bool) -> TriggerBatch:
-        effects = self._session.run("trigger_runs", {"runs": encode_runs(runs), "eager": eager})
+        if eager and are_alike(runs):
+            effects = self._session.run("trigger_alike", encode_alike(runs))
+            if effects[0][0] == "alike":
+                return alike_batch(effects[0], runs)
+        else:
+            effects = self._session.run("trigger_runs", {"runs": encode_runs(runs), "eager": eager})
         return trigger_batch(effects, runs, eager=eager)
 
     def record_runs(self, connection: Any, runs: Sequence[NewRun]) -> TriggerBatch:
@@ -34,17 +39,18 @@ class PostgresTriggerStore:
                 sent += wakeups(effects)
         return tuple(sent)
 
-    def mark_published(self, results: Sequence[PublishResult]) -> None:
-        dispatched = [result for result in results if not result.hint]
-        failed_hints = [result.run_id for result in results if result.hint and not result.published]
+    def mark_published(self, marks: Sequence[PublishMark]) -> None:
+        dispatched = [mark for mark in marks if not mark.result.hint]
+        failed_hints = [mark.result.run_id for mark in marks if mark.result.hint and not mark.result.published]
         if not dispatched and not failed_hints:
             return
         self._session.run(
             "mark_published",
             {
-                "ids": [result.run_id for result in dispatched],
-                "statuses": [_publish_status(result) for result in dispatched],
-                "failed_hints": failed_hints,
+                "ids": id_list([mark.result.run_id for mark in dispatched]),
+                "statuses": id_list([_publish_status(mark.result) for mark in dispatched]),
+                "ages": id_list([f"{mark.age:.3f}" for mark in dispatched]),
+                "failed_hints": id_list(failed_hints),
             },
         )
 

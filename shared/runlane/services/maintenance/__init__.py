@@ -63,6 +63,7 @@ class Maintenance:
             left = [phase for phase in left if self._step(phase, counts, failed)]
             if self._clock.monotonic() - started_at >= time_budget:
                 break
+        self._upkeep.publisher.flush()
         gauges = self._note(failed)
         report = TickReport(counts, tuple(failed), tuple(phase.name for phase in left))
         self._telemetry.emit(

@@ -38,6 +38,7 @@ CREATE TABLE {schema}.policy_change (
 
 -- Sums over the shards are exact; a transaction adds its deltas to a shard that no other open transaction uses. turn: now and then a
 -- shard goes on under the next turn, which is found first, so that versions that cannot be vacuumed yet do not stand in the way.
+-- room: the shard's share of the window's room when it was last counted, good until room_until (take_room_v1).
 CREATE TABLE {schema}.queue_counter (
     queue_id   int NOT NULL,
     shard      int NOT NULL,
@@ -47,6 +48,8 @@ CREATE TABLE {schema}.queue_counter (
     running    bigint NOT NULL DEFAULT 0,
     vt         bigint NOT NULL DEFAULT 0,
     turn       int NOT NULL DEFAULT 0,
+    room       int NOT NULL DEFAULT 0,
+    room_until timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (queue_id, shard, turn)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 

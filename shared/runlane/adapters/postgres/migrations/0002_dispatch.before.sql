@@ -7,11 +7,12 @@
 -- is looked up by LATERAL (... OFFSET 0) or a subquery, which is planned apart, after what it refers to. What is written is found by
 -- = ANY (ARRAY[x.id]): for = x.id the planner may walk the index from end to end and x once for each entry, for this it cannot.
 
--- A time-ordered id (UUIDv7): 48 bits of milliseconds, 12 bits of sub-millisecond plus place in the batch, 62 random bits.
+-- A time-ordered id (UUIDv7): 48 bits of milliseconds, 12 bits of sub-millisecond plus place in the batch, 60 bits at random. They make
+-- ids different, not secret, so they are of the session's own generator: a look into the system's costs some servers more than all the rest.
 CREATE FUNCTION {schema}.new_run_id_v1(p_at timestamptz, p_ord int) RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (substr(h, 1, 12) || '7' || substr(h, 13, 3) || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
-    FROM (SELECT lpad(to_hex((extract(epoch FROM p_at) * 1000000)::bigint * 512 / 125 + p_ord), 15, '0') AS h) x
+    SELECT (overlay(lpad(to_hex((date_part('epoch', p_at) * 1000000)::bigint * 512 / 125 + p_ord), 15, '0') PLACING '7' FROM 13 FOR 0)
+            || '8' || lpad(to_hex((random() * 1152921504606846975)::bigint), 15, '0'))::uuid
 $$;
 
 -- The counter shard of this transaction: one that no other open transaction uses, so that nobody waits for a counter while holding
@@ -357,6 +358,35 @@ BEGIN
     RETURN CASE WHEN q.paused_at IS NOT NULL THEN 0 ELSE
         greatest(0, least(q.dispatch_window - (SELECT sum(c.dispatched) FROM {schema}.counters_v1(q.queue_id) c),
                           q.total_limit - q.occupied))::int END;
+END $$;
+
+-- Count runs that are dispatched at once, if the window has room for them and nothing waits; else answer false. The room of all shards
+-- is counted now and then: each takes a share of it then, and lives on that for a second. So the window may be exceeded by what others
+-- have taken since, at most by once its size.
+CREATE FUNCTION {schema}.take_room_v1(q {schema}.queue, p_shard int, p_count int, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE v_room int;
+BEGIN
+    UPDATE {schema}.queue_counter c
+    SET dispatched = c.dispatched + p_count, room = c.room - p_count, turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END
+    WHERE c.queue_id = q.queue_id AND c.shard = p_shard
+      AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = q.queue_id AND x.shard = p_shard)
+      AND c.room >= p_count AND c.room_until > p_now
+      AND NOT EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = q.queue_id AND state = 'r' AND tenant_id IS NULL)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.tenant WHERE queue_id = q.queue_id AND ready)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = q.queue_id AND state = 't' AND ready_at <= p_now);
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    v_room := {schema}.window_room_v1(q) - p_count;
+    IF v_room < 0 OR {schema}.has_ready_v1(q.queue_id) THEN
+        RETURN false;
+    END IF;
+    PERFORM {schema}.count_v1(q.queue_id, p_shard, 0, 0, p_count, 0);
+    UPDATE {schema}.queue_counter c SET room = v_room / 32, room_until = p_now + interval '1 second'
+    WHERE c.queue_id = q.queue_id AND c.shard = p_shard
+      AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = q.queue_id AND x.shard = p_shard);
+    RETURN true;
 END $$;
 
 -- Bring the order of the touched partitions (locked by the caller) up to date after runs came or slots were freed, and give

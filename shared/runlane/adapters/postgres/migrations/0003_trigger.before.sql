@@ -200,14 +200,19 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether new runs of a queue need no place in any order.
+CREATE FUNCTION {schema}.dispatches_at_once_v1(q {schema}.queue) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (q).concurrency_limit IS NULL AND (q).total_limit IS NULL AND (q).throttle_step IS NULL AND (q).paused_parts = 0 AND (q).paused_at IS NULL
+$$;
+
 -- Eager placing of due runs of one queue. Where nothing waits and no limit applies the dispatch rows are made at once and no
 -- shared row is locked; else the runs join the order of their partitions.
 CREATE FUNCTION {schema}.place_runs_v1(p_queue_id int, p_ids uuid[], p_priorities int[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_runs {schema}.motion[]; v_shard int := {schema}.counter_shard_v1();
 BEGIN
-    IF q.concurrency_limit IS NULL AND q.total_limit IS NULL AND q.throttle_step IS NULL AND cardinality(p_ids) <= {schema}.window_room_v1(q)
-       AND q.paused_parts = 0 AND NOT {schema}.has_ready_v1(p_queue_id) THEN
+    IF {schema}.dispatches_at_once_v1(q) AND {schema}.take_room_v1(q, v_shard, cardinality(p_ids), p_now) THEN
         IF q.polled_until > p_now THEN
             PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name, false);
         END IF;
@@ -220,7 +225,6 @@ BEGIN
         ev AS (
             INSERT INTO {schema}.event (run_id, seq, type, at) SELECT i, 2, 'run.dispatched', p_now FROM unnest(p_ids) i)
         SELECT 'wakeup', 0, i, NULL::text, q.name, NULL::text, NULL::text, p_now, NULL::interval, NULL::json FROM unnest(p_ids) i;
-        PERFORM {schema}.count_v1(p_queue_id, v_shard, 0, 0, cardinality(p_ids), 0);
         RETURN;
     END IF;
     SELECT array_agg((i.run_id, NULL, p_now, i.priority, 'queued', 0, 0, 1, 0)::{schema}.motion) INTO v_runs
@@ -263,4 +267,52 @@ BEGIN
             PERFORM {schema}.count_v1(lot.queue_id, v_shard, 0, lot.later, 0, 0);
         END IF;
     END LOOP;
+END $$;
+
+-- The common trigger: runs of one task and queue, due now, without idempotency or singleton key, that differ in what stands in lists.
+-- Lists are NULL where no run has any. Where they are dispatched at once, one 'alike' effect tells of all: verdict has their ids, in order.
+-- Else as trigger_runs_v1.
+CREATE FUNCTION {schema}.trigger_alike_v1(
+    p_queue text, p_task text, p_payloads json, p_tenants text[], p_keys text[], p_priorities int[], p_max_attempts int,
+    p_start_timeout interval, p_finish_timeout interval, p_actor text, p_trace json, p_meta json) RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE q {schema}.queue; v_now timestamptz; v_ids uuid[]; v_count int := json_array_length(p_payloads);
+BEGIN
+    SELECT * INTO q FROM {schema}.queue WHERE name = p_queue;
+    IF FOUND THEN
+        q := {schema}.enter_queue_v1(q.queue_id);
+        v_now := clock_timestamp();
+    END IF;
+    IF q.queue_id IS NULL OR NOT {schema}.dispatches_at_once_v1(q) OR NOT {schema}.take_room_v1(q, {schema}.counter_shard_v1(), v_count, v_now) THEN
+        RETURN QUERY SELECT * FROM {schema}.trigger_runs_v1((
+            SELECT json_agg(json_build_object('ord', n, 'task', p_task, 'queue', p_queue, 'payload', payload, 'tenant', tenant, 'concurrency_key', key,
+                'priority', priority, 'max_attempts', p_max_attempts, 'start_timeout', p_start_timeout, 'finish_timeout', p_finish_timeout,
+                'actor', p_actor, 'trace', p_trace, 'meta', p_meta) ORDER BY n)
+            FROM ROWS FROM (json_array_elements(p_payloads), unnest(p_tenants), unnest(p_keys), unnest(p_priorities))
+                WITH ORDINALITY x(payload, tenant, key, priority, n)), true);
+        RETURN;
+    END IF;
+    IF q.polled_until > v_now THEN
+        PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name, false);
+    END IF;
+    v_ids := ARRAY(SELECT {schema}.new_run_id_v1(v_now, g) FROM generate_series(1, v_count) g);
+    INSERT INTO {schema}.run (run_id, queue_id, task, tenant, concurrency_key, priority, max_attempts, created_at, run_at, payload,
+                              start_timeout, finish_timeout, actor, trace, meta)
+    SELECT x.run_id, q.queue_id, p_task, x.tenant, x.key, coalesce(x.priority, 0), p_max_attempts, v_now, v_now, x.payload,
+           p_start_timeout, p_finish_timeout, p_actor, p_trace, p_meta
+    FROM ROWS FROM (unnest(v_ids), json_array_elements(p_payloads), unnest(p_tenants), unnest(p_keys), unnest(p_priorities))
+        x(run_id, payload, tenant, key, priority);
+    INSERT INTO {schema}.event (run_id, seq, type, at, actor)
+    SELECT i, e.seq, e.type, v_now, e.actor
+    FROM unnest(v_ids) i CROSS JOIN (VALUES (1, 'run.created', p_actor), (2, 'run.dispatched', NULL)) e(seq, type, actor);
+    INSERT INTO {schema}.dispatch (run_id, queue_id, due_at, priority, status, attempt, failures, seq, expiries, dispatched_at, expires_at,
+                               publish_claimed_at)
+    SELECT x.run_id, q.queue_id, v_now, coalesce(x.priority, 0), 'queued', 0, 0, 2, 0, v_now, v_now + q.dispatch_timeout, v_now
+    FROM ROWS FROM (unnest(v_ids), unnest(p_priorities)) x(run_id, priority);
+    IF p_start_timeout IS NOT NULL OR p_finish_timeout IS NOT NULL THEN
+        INSERT INTO {schema}.deadline (at, run_id, kind)
+        SELECT v_now + t.after, i, t.kind FROM unnest(v_ids) i
+        CROSS JOIN (VALUES (p_start_timeout, 'start'), (p_finish_timeout, 'finish')) t(after, kind) WHERE t.after IS NOT NULL;
+    END IF;
+    RETURN NEXT ('alike', v_count, NULL, v_ids::text, q.name, NULL, NULL, v_now, NULL, NULL)::{schema}.effect;
 END $$;

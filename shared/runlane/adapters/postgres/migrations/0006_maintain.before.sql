@@ -219,9 +219,11 @@ BEGIN
 END $$;
 
 -- Write what became of wakeups. A hint that failed loses its mark, so that the tick sends it again. Timers and partitions first, as in the lock order; those
--- that somebody is moving are passed over, for they get a hint of their own, or need none.
-CREATE FUNCTION {schema}.mark_published_v1(p_ids uuid[], p_statuses text[], p_failed_hints uuid[]) RETURNS void
+-- that somebody is moving are passed over, for they get a hint of their own, or need none. p_ages: seconds since each was handed to the
+-- transport; what was claimed for publishing since is another wakeup, of which nothing is known here.
+CREATE FUNCTION {schema}.mark_published_v1(p_ids uuid[], p_statuses text[], p_ages float8[], p_failed_hints uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
     IF cardinality(p_failed_hints) > 0 THEN
         WITH mine AS MATERIALIZED (SELECT run_id FROM {schema}.timer WHERE run_id = ANY (p_failed_hints) ORDER BY run_id FOR UPDATE SKIP LOCKED)
@@ -233,8 +235,10 @@ BEGIN
     IF cardinality(p_ids) > 0 THEN
         WITH mine AS MATERIALIZED (
             SELECT d.run_id, i.status
-            FROM (SELECT * FROM unnest(p_ids, p_statuses) i(id, status) ORDER BY 1) i CROSS JOIN LATERAL (
-                SELECT x.run_id FROM {schema}.dispatch x WHERE x.run_id = i.id AND x.publish_status = 'claimed' FOR UPDATE SKIP LOCKED) d)
+            FROM (SELECT * FROM unnest(p_ids, p_statuses, p_ages) i(id, status, age) ORDER BY 1) i CROSS JOIN LATERAL (
+                SELECT x.run_id FROM {schema}.dispatch x
+                WHERE x.run_id = i.id AND x.publish_status = 'claimed' AND x.publish_claimed_at <= v_now - make_interval(secs => i.age)
+                FOR UPDATE SKIP LOCKED) d)
         UPDATE {schema}.dispatch d SET publish_status = mine.status FROM mine WHERE d.run_id = ANY (ARRAY[mine.run_id]);
     END IF;
 END $$;

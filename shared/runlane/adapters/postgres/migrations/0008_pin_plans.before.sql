@@ -14,12 +14,13 @@ BEGIN
 END $$;
 
 SELECT {schema}.pin_plans_v1(ARRAY[
-        'trigger_runs_v1(json, boolean)', 'dispatch_queue_v1(text, int)', 'claim_runs_v1(uuid[], interval, text, boolean)',
+        'trigger_runs_v1(json, boolean)',
+        'trigger_alike_v1(text, text, json, text[], text[], int[], int, interval, interval, text, json, json)', 'dispatch_queue_v1(text, int)', 'claim_runs_v1(uuid[], interval, text, boolean)',
         'forward_runs_v1(uuid[])',
         'claim_oldest_v1(text[], int, interval, text)', 'settle_runs_v1(json, uuid[], boolean, boolean)',
         'settle_and_claim_v1(json, uuid[], boolean, text[], int, interval, text)', 'heartbeat_v1(uuid[], uuid[], interval)',
         'expire_dispatches_v1(int)', 'due_timers_v1(interval, int)', 'fold_recorded_v1(int)', 'dispatch_queues_v1()',
-        'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], uuid[])', 'cancel_run_v1(uuid, text, text)',
+        'claim_unpublished_v1(int)', 'mark_published_v1(uuid[], text[], float8[], uuid[])', 'cancel_run_v1(uuid, text, text)',
         'expire_deadlines_v1(int)', 'record_runs_v1(json, boolean, timestamptz)', 'pause_v1(text, text, text)', 'resume_v1(text, text, text)',
         'write_policy_v1(text, int, int, interval, int, int, interval, int, json, text)']);
 
