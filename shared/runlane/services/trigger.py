@@ -110,10 +110,10 @@ class Trigger:
         make = self._runs.maker(task, options)
         for index, item in enumerate(items):
             try:
-                if isinstance(item, Item):
+                if isinstance(item, Item) and item.options:
                     made.append(self._runs.make(task, item.payload, _merged(options, item.options)))
                 else:
-                    made.append(make(item))
+                    made.append(make(item.payload if isinstance(item, Item) else item))
             except RunlaneError as error:
                 faults.append({"index": index, "code": error.code, "message": error.message, **error.meta})
         if faults:
