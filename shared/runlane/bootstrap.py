@@ -163,9 +163,10 @@ def health(settings: Settings | None = None) -> PostgresHealth:
     return PostgresHealth(Session(_source(found), found.database_schema))
 
 
-def release_migrations() -> dict[int, str]:
-    """The titles of this release's migrations, by number."""
-    return {migration.number: migration.title for migration in load_migrations()}
+def release_migrations(*, manual: bool = False, phase: Phase | None = None) -> dict[int, str]:
+    """The titles of this release's migrations, by number; `manual`: only of those that no deploy applies."""
+    chosen = (one for one in load_migrations() if (one.manual or not manual) and phase in (None, one.phase))
+    return {migration.number: migration.title for migration in chosen}
 
 
 def _migrate_schema(settings: Settings, phase: Phase | None, release: str | None) -> tuple[str, ...]:

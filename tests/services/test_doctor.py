@@ -15,6 +15,7 @@ from runlane.ports.health import HorizonHolder, IdAges, PartitionGap, SchemaStat
 from runlane.ports.schedules import StoredSchedule
 from runlane.services.doctor import Report, examine
 from runlane.services.doctor.database import catalog_checks, database_checks
+from runlane.services.doctor.deployment import template_check
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -54,6 +55,21 @@ def found(health: FakeHealth) -> list[Finding]:
 
 def wrong(**facts: Any) -> list[tuple[str, Level]]:
     return [(finding.check, finding.level) for finding in found(FakeHealth(**facts)) if finding.level in WRONG]
+
+
+def schema_findings(applied: set[int] | None, *, before_deploy: bool = False) -> list[tuple[Level, str]]:
+    """Of a release of which 2 is left to a person, 3 and 4 remove something, and 4 is left to a person, too."""
+    stored = RunlaneError("schema_missing", "no schema") if applied is None else SchemaState("production", frozenset(applied))
+    checks = database_checks(
+        FakeHealth(schema=stored),
+        environment="production",
+        migrations={1: "0001", 2: "0002", 3: "0003", 4: "0004"},
+        now=lambda: NOW,
+        manual=(2, 4),
+        after=(3, 4),
+        before_deploy=before_deploy,
+    )
+    return [(finding.level, finding.what) for finding in examine(checks).findings if finding.check == "schema"]
 
 
 def held(age: int, held_for: timedelta | None = None) -> tuple[HorizonHolder, ...]:
@@ -160,3 +176,28 @@ def test_queues_that_differ_and_that_the_code_does_not_know_are_told() -> None:
 def test_a_schedule_that_cannot_be_read_is_a_failure() -> None:
     checks = catalog_checks(tuple, lambda: {"main"}, ["main"], lambda: (schedule(None),))
     assert [finding.check for finding in examine(checks).findings if finding.level is Level.FAILURE] == ["schedules"]
+
+
+@pytest.mark.parametrize(
+    ("applied", "level", "what"),
+    [
+        (None, Level.OK, "is not there yet; the deploy makes it"),
+        ({2, 3, 4}, Level.OK, "the deploy applies 0001"),
+        ({1, 2}, Level.OK, "is the one of this release"),
+        ({1}, Level.FAILURE, "lacks 0002, which may take longer than a deploy"),
+    ],
+)
+def test_before_a_deploy_only_what_it_cannot_do_blocks_it(applied: set[int] | None, level: Level, what: str) -> None:
+    assert schema_findings(applied, before_deploy=True) == [(level, what)]
+
+
+def test_after_a_deploy_what_waits_for_the_next_is_no_fault_but_what_waits_for_a_person_is_told() -> None:
+    assert schema_findings({1, 2, 4}) == [(Level.OK, "is the one of this release")]
+    assert schema_findings({1, 2}) == [(Level.OK, "is the one of this release"), (Level.WARNING, "still has what 0004 removes")]
+    assert schema_findings({1})[0] == (Level.FAILURE, "lacks 0002")
+
+
+def test_a_template_is_current_or_not_or_has_nothing_to_compare() -> None:
+    levels = [template_check("template.yaml", is_current=state).level for state in (True, False, None)]
+    assert levels == [Level.OK, Level.FAILURE, Level.UNSEEN]
+    assert "runlane template --write template.yaml" in template_check("template.yaml", is_current=False).remedy

@@ -25,8 +25,26 @@ _STYLES = {"ok": "green", "unseen": "dim", "warning": "yellow", "failure": "bold
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")]
 
 
-def doctor(app: AppPath = None, strict: Strict = False, as_json: AsJson = False) -> None:
+BeforeDeploy = Annotated[
+    bool, typer.Option("--before-deploy", help="Look only at what this release needs in order to be deployed; for CI, ahead of sam deploy.")
+]
+FunctionName = Annotated[
+    str | None, typer.Option("--function", metavar="NAME", help="With the variables of this deployed function instead of this environment.")
+]
+
+
+def doctor(
+    app: AppPath = None,
+    function: FunctionName = None,
+    before_deploy: BeforeDeploy = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
     """Say what is wrong with the environment and what mends it; exit code 1 for failures."""
+    from runlane.cli.deployed import adopt_function, deployed_checks, is_deployed, template_finding
+
+    if function is not None:
+        adopt_function(function)
     found = settings(app)
     from runlane.bootstrap import health, release_migrations
     from runlane.domain.finding import Level
@@ -41,11 +59,25 @@ def doctor(app: AppPath = None, strict: Strict = False, as_json: AsJson = False)
             # Once, as what differs is told once.
             stored, differences = runlane.lane.storage, runlane.start()
             known = [queue.name for queue in runlane.queue_registry]
+            if is_deployed(found):
+                yield from template_finding(known)
             for _, check in catalog_checks(lambda: differences, stored.queues.read_policies, known, stored.schedules.list_schedules):
                 yield from check()
 
-        checks = database_checks(database, environment=found.environment, migrations=release_migrations(), now=lambda: datetime.now(UTC))
-        report = examine((*checks, ("application", catalog)))
+        checks = database_checks(
+            database,
+            environment=found.environment,
+            migrations=release_migrations(),
+            now=lambda: datetime.now(UTC),
+            manual=release_migrations(manual=True),
+            after=release_migrations(phase="after"),
+            before_deploy=before_deploy,
+        )
+        if not before_deploy:
+            # What is deployed first, as it can be looked at though the database cannot.
+            deployed = deployed_checks(found, opened) if is_deployed(found) else ()
+            checks = (*deployed, *checks, ("application", catalog))
+        report = examine(checks)
     answer(report, as_json, lambda: _shown(report))
     if not report.is_well or (strict and report.count(Level.WARNING)):
         raise typer.Exit(1)

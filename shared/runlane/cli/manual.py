@@ -45,7 +45,7 @@ MANUALS: Mapping[str, Manual] = {
         ("app", "tasks", "environment", "database_url", "queue_url", "workers", "tick_every", "migrated", "variables"),
     ),
     "migrate": Manual("runlane migrate --phase before", ("applied",)),
-    "doctor": Manual("runlane doctor --json", ("is_well", "findings"), {"findings": names(Finding)}),
+    "doctor": Manual("runlane doctor --strict --json", ("is_well", "findings"), {"findings": names(Finding)}),
     "template": Manual("runlane template --write template.yaml", ("queues", "is_current", "blocks")),
     "trigger": Manual(
         """runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s""",

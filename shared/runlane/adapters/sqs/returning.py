@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from runlane.adapters.sqs.addresses import address_of
@@ -34,6 +35,11 @@ class SqsReturns:
                 source.hide(receipts, seconds)
 
 
+def return_delays(receives: int) -> Iterator[timedelta]:
+    """For how long the first of a group is hidden after each of its receives, if none gets on with the group."""
+    return (timedelta(seconds=_delay(count)) for count in range(1, receives + 1))
+
+
 def _delays(records: Sequence[Record], returned: Collection[str]) -> dict[int, list[str]]:
     """Receipts by the seconds until they shall be visible.
 
@@ -55,5 +61,8 @@ def _delays(records: Sequence[Record], returned: Collection[str]) -> dict[int, l
 
 
 def _backoff(attributes: Mapping[str, str]) -> int:
-    received = int(attributes.get("ApproximateReceiveCount", "1"))
+    return _delay(int(attributes.get("ApproximateReceiveCount", "1")))
+
+
+def _delay(received: int) -> int:
     return min(LONGEST, 1 << min(received - 1, 10))

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from runlane.domain.durations import format_duration
+from runlane.domain.errors import RunlaneError
 from runlane.domain.finding import Finding, Level
-from runlane.ports.health import Health, HorizonHolder
+from runlane.ports.health import Health, HorizonHolder, SchemaState
 from runlane.ports.schedules import StoredSchedule
 from runlane.services.doctor import Check, bounds
 from runlane.services.doctor.bounds import graded
@@ -19,16 +20,30 @@ _OF_SCHEDULE = "schedule "
 
 
 def database_checks(
-    health: Health, *, environment: str, migrations: Mapping[int, str], now: Callable[[], datetime]
+    health: Health,
+    *,
+    environment: str,
+    migrations: Mapping[int, str],
+    now: Callable[[], datetime],
+    manual: Collection[int] = (),
+    after: Collection[int] = (),
+    before_deploy: bool = False,
 ) -> tuple[tuple[str, Check], ...]:
-    """`migrations`: titles of this release's, by number. `now`: the clock of this process."""
-    return (
+    """`migrations`: titles of this release's, by number; `manual`: those that no deploy applies; `after`: those that remove what is no
+    longer used. `now`: the clock of this process. `before_deploy`: look only at what this release needs in order to be deployed.
+    """
+    server = (
         ("server", partial(_server, health, now)),
         ("settings", partial(_settings, health)),
         ("horizon", partial(_horizon, health)),
         ("transaction ids", partial(_id_ages, health)),
         # What comes after needs the schema.
-        ("schema", partial(_schema, health, environment, migrations)),
+        ("schema", partial(_deployable if before_deploy else _schema, health, environment, migrations, manual, after)),
+    )
+    if before_deploy:
+        return server
+    return (
+        *server,
         ("dead rows", partial(_dead_rows, health)),
         ("autovacuum", partial(_autovacuum, health)),
         ("partitions", partial(_partitions, health)),
@@ -60,14 +75,12 @@ def _server(health: Health, now: Callable[[], datetime]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _schema(health: Health, environment: str, migrations: Mapping[int, str]) -> Iterator[Finding]:
+def _schema(
+    health: Health, environment: str, migrations: Mapping[int, str], manual: Collection[int], after: Collection[int]
+) -> Iterator[Finding]:
     schema = health.schema()
-    if schema.environment not in (environment, None):
-        yield Finding(
-            "environment", Level.FAILURE, f"the schema belongs to environment {schema.environment!r}, and this one is {environment!r}",
-            "its wakeups are refused here, and ours there", "set RUNLANE_ENVIRONMENT or RUNLANE_SCHEMA to the ones that belong together",
-        )  # fmt: skip
-    missing = [title for number, title in migrations.items() if number not in schema.applied]
+    yield from _owner(schema, environment)
+    missing = [title for number, title in migrations.items() if number not in schema.applied and number not in after]
     if missing:
         why = "this release calls functions that are not there"
         yield Finding("schema", Level.FAILURE, f"lacks {', '.join(missing)}", why, "run `runlane migrate`")
@@ -78,6 +91,42 @@ def _schema(health: Health, environment: str, migrations: Mapping[int, str]) -> 
         )  # fmt: skip
     else:
         yield Finding("schema", Level.OK, "is the one of this release")
+    if forgotten := [migrations[number] for number in after if number in manual and number not in schema.applied]:
+        yield Finding(
+            "schema", Level.WARNING, f"still has what {', '.join(forgotten)} removes", "no deploy does it, as it may take long",
+            "once no release is left that uses it, run `runlane migrate --phase after`",
+        )  # fmt: skip
+
+
+def _deployable(
+    health: Health, environment: str, migrations: Mapping[int, str], manual: Collection[int], after: Collection[int]
+) -> Iterator[Finding]:
+    try:
+        schema = health.schema()
+    except RunlaneError as error:
+        if error.code != "schema_missing":
+            raise
+        yield Finding("schema", Level.OK, "is not there yet; the deploy makes it")
+        return
+    yield from _owner(schema, environment)
+    missing = [number for number in migrations if number not in schema.applied and number not in after]
+    if blocking := [migrations[number] for number in missing if number in manual]:
+        yield Finding(
+            "schema", Level.FAILURE, f"lacks {', '.join(blocking)}, which may take longer than a deploy",
+            "the deploy would stop there; the release that runs works on the new schema meanwhile",
+            "run `runlane migrate --phase before` of this release by hand, with the login that owns the schema",
+        )  # fmt: skip
+    else:
+        applied = ", ".join(migrations[number] for number in missing)
+        yield Finding("schema", Level.OK, f"the deploy applies {applied}" if applied else "is the one of this release")
+
+
+def _owner(schema: SchemaState, environment: str) -> Iterator[Finding]:
+    if schema.environment not in (environment, None):
+        yield Finding(
+            "environment", Level.FAILURE, f"the schema belongs to environment {schema.environment!r}, and this one is {environment!r}",
+            "its wakeups are refused here, and ours there", "set RUNLANE_ENVIRONMENT or RUNLANE_SCHEMA to the ones that belong together",
+        )  # fmt: skip
 
 
 def _settings(health: Health) -> Iterator[Finding]:
