@@ -123,13 +123,15 @@ def _app_invalid(path: str, fault: str) -> ConfigurationError:
     return ConfigurationError(f"RUNLANE_APP: {path} {fault}", code="app_invalid")
 
 
-def migrate(phase: Phase | None = None, *, release: str | None = None, settings: Settings | None = None) -> tuple[str, ...]:
+def migrate(
+    phase: Phase | None = None, *, release: str | None = None, previous: str | None = None, settings: Settings | None = None
+) -> tuple[str, ...]:
     """Apply pending migrations of `phase` (None: all), put the catalog's policies and schedules in force; the names of what changed.
 
-    `release`: the deploy that migrates, which leaves some for the next or for a person; None: a person does.
+    `release`: the one that is deployed, after `previous`; it leaves some for the next, or for a person. None: a person migrates.
     """
     found = settings or read_settings()
-    applied = _migrate_schema(found, phase, release)
+    applied = _migrate_schema(found, phase, release, previous)
     if phase == "after":
         return applied
     app = load_app(found.app)
@@ -169,11 +171,16 @@ def release_migrations(*, manual: bool = False, phase: Phase | None = None) -> d
     return {migration.number: migration.title for migration in chosen}
 
 
-def _migrate_schema(settings: Settings, phase: Phase | None, release: str | None) -> tuple[str, ...]:
+def _migrate_schema(settings: Settings, phase: Phase | None, release: str | None, previous: str | None) -> tuple[str, ...]:
     try:
         with log_in(_source(settings)) as connection:
             applied = apply_migrations(
-                connection, schema=settings.database_schema, environment=settings.environment, phase=phase, release=release
+                connection,
+                schema=settings.database_schema,
+                environment=settings.environment,
+                phase=phase,
+                release=release,
+                previous=previous,
             )
             if settings.database_role is not None:
                 if settings.database_role_secret_arn is not None:

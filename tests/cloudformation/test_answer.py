@@ -59,11 +59,11 @@ def bucket() -> Iterator[Bucket]:
 
 class Migrations:
     def __init__(self, outcome: Exception | float = 0.0) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, str, str | None]] = []
         self._outcome = outcome
 
-    def __call__(self, phase: str, *, release: str) -> list[str]:
-        self.asked.append((phase, release))
+    def __call__(self, phase: str, *, release: str, previous: str | None) -> list[str]:
+        self.asked.append((phase, release, previous))
         if isinstance(self._outcome, Exception):
             raise self._outcome
         time.sleep(self._outcome)
@@ -93,7 +93,7 @@ def answered(bucket: Bucket, migrate: Migrations, asked: dict[str, Any], remaini
 def test_a_new_stack_migrates_and_is_told_so(bucket: Bucket) -> None:
     migrate = Migrations()
     body = answered(bucket, migrate, event(bucket))
-    assert migrate.asked == [("before", f"{LAYER}:7")]
+    assert migrate.asked == [("before", f"{LAYER}:7", None)]
     assert (body["Status"], body["PhysicalResourceId"], body["Data"]) == ("SUCCESS", "runlane-MigrateBefore", {"Applied": 1})
     assert (body["StackId"], body["RequestId"], body["LogicalResourceId"]) == (event(bucket)["StackId"], "request", "MigrateBefore")
     assert bucket.types == [""], "S3 refuses a type that the URL was not signed for"
@@ -102,7 +102,8 @@ def test_a_new_stack_migrates_and_is_told_so(bucket: Bucket) -> None:
 def test_a_new_release_migrates_and_keeps_the_resource(bucket: Bucket) -> None:
     migrate = Migrations()
     body = answered(bucket, migrate, event(bucket, "Update", version=10, old=9))
-    assert (len(migrate.asked), body["PhysicalResourceId"]) == (1, "runlane-MigrateBefore")
+    assert migrate.asked == [("before", f"{LAYER}:10", f"{LAYER}:9")]
+    assert body["PhysicalResourceId"] == "runlane-MigrateBefore"
 
 
 @pytest.mark.parametrize(("kind", "version", "old"), [("Update", 9, 10), ("Delete", 7, None)])

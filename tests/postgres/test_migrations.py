@@ -162,8 +162,8 @@ LATER = (
 )
 
 
-def deploy(connection: psycopg.Connection, phase: Phase, release: str) -> tuple[str, ...]:
-    return migrate(connection, schema="runlane", environment="test", phase=phase, release=release)
+def deploy(connection: psycopg.Connection, phase: Phase, release: str, previous: str | None = None) -> tuple[str, ...]:
+    return migrate(connection, schema="runlane", environment="test", phase=phase, release=release, previous=previous)
 
 
 @pytest.fixture
@@ -193,10 +193,17 @@ def test_a_new_schema_has_no_rows_that_take_long(dsn: str) -> None:
 
 @pytest.mark.usefixtures("later")
 def test_what_this_release_no_longer_uses_goes_with_the_next(connection: psycopg.Connection) -> None:
-    assert deploy(connection, "after", "layer:2") == ()
-    assert deploy(connection, "after", "layer:2") == (), "the release before still uses it, and the deploy may go back to that"
-    assert deploy(connection, "after", "layer:3") == ("9003_remove",)
-    assert deploy(connection, "after", "layer:4") == (), "a manual one waits for a person, and holds up nobody"
+    assert deploy(connection, "after", "layer:2", "layer:1") == ()
+    assert deploy(connection, "after", "layer:2", "layer:1") == (), "the release before still uses it, and the deploy may go back to that"
+    assert deploy(connection, "after", "layer:3", "layer:2") == ("9003_remove",)
+    assert deploy(connection, "after", "layer:4", "layer:3") == (), "a manual one waits for a person, and holds up nobody"
+
+
+@pytest.mark.usefixtures("later")
+def test_what_a_release_announced_that_was_taken_back_is_announced_again(connection: psycopg.Connection) -> None:
+    assert deploy(connection, "after", "layer:2", "layer:1") == ()
+    assert deploy(connection, "after", "layer:3", "layer:1") == (), "layer 1 is still there, and uses it"
+    assert deploy(connection, "after", "layer:4", "layer:3") == ("9003_remove",)
 
 
 def test_the_runtimes_role_is_made_with_its_login_and_again_with_another(connection: psycopg.Connection, dsn: str) -> None:

@@ -20,7 +20,7 @@ _PHASES = ("before", "after")
 
 
 class Migrate(Protocol):
-    def __call__(self, phase: Any, *, release: str) -> Sequence[str]: ...
+    def __call__(self, phase: Any, *, release: str, previous: str | None) -> Sequence[str]: ...
 
 
 def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[], float]) -> None:
@@ -41,7 +41,8 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
         properties = event["ResourceProperties"]
         if properties.get("Phase") not in _PHASES:
             raise ValueError(f"Phase: {properties.get('Phase')!r} is not one of {', '.join(_PHASES)}")
-        applied = migrate(properties["Phase"], release=properties["Release"])
+        previous = event.get("OldResourceProperties", {}).get("Release")
+        applied = migrate(properties["Phase"], release=properties["Release"], previous=previous)
     except Exception as error:
         replies.send(_reason(error))
         raise

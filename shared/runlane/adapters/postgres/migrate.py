@@ -70,13 +70,19 @@ def _parse(name: str, text: str) -> Migration:
 
 
 def migrate(
-    connection: psycopg.Connection, *, schema: str, environment: str, phase: Phase | None = None, release: str | None = None
+    connection: psycopg.Connection,
+    *,
+    schema: str,
+    environment: str,
+    phase: Phase | None = None,
+    release: str | None = None,
+    previous: str | None = None,
 ) -> tuple[str, ...]:
     """Apply what is pending, in one transaction each, and make time partitions; the names applied.
 
-    `release`: whatever tells a deploy from the one before; None when a person migrates, who applies all of the phase. A deploy applies no
-    manual ones, but to a new schema, which has no rows yet. Of those of phase `after` it applies what an earlier release has announced,
-    and announces the rest: the release before, to which a failed deploy goes back, still uses what they remove.
+    `release`: the one that is deployed; None when a person migrates, who applies all of the phase. A deploy applies no manual ones, but to
+    a new schema, which has no rows yet. Of those of phase `after` it applies what the release before, `previous`, has announced, and
+    announces the rest: that release, to which a failed deploy goes back, may still use what they remove.
 
     Raises `ConfigurationError`: `migration_edited` when an applied one has another text, `migration_manual` when a deploy needs one that
     only a person applies, `privilege_missing` with the GRANT that the role lacks, or when the schema is another environment's.
@@ -85,25 +91,26 @@ def migrate(
         _prepare(connection, schema)
         chosen = [migration for migration in load_migrations() if phase in (None, migration.phase)]
         if release is not None:
-            chosen = [migration for migration in chosen if _is_due(connection, schema, migration, release)]
+            chosen = [migration for migration in chosen if _is_due(connection, schema, migration, release, previous)]
             _refuse_manual(connection, schema, chosen)
         applied = tuple(migration.title for migration in chosen if _apply(connection, schema, migration))
         _claim_schema(connection, schema, environment)
     return applied
 
 
-def _is_due(connection: psycopg.Connection, schema: str, migration: Migration, release: str) -> bool:
-    """Whether a deploy of this release may apply it; if not, it is announced."""
+def _is_due(connection: psycopg.Connection, schema: str, migration: Migration, release: str, previous: str | None) -> bool:
+    """Whether this deploy may apply it; if not, it is announced. What a release announced that was taken back does not count."""
     if migration.phase == "before":
         return True
     with connection.transaction():
         row = connection.execute(
             into_schema(
                 "INSERT INTO {schema}.announced_migration AS a (number, release) VALUES (%s, %s)"
-                " ON CONFLICT (number) DO UPDATE SET release = a.release RETURNING a.release <> %s",
+                " ON CONFLICT (number) DO UPDATE SET release = CASE a.release WHEN %s THEN a.release ELSE excluded.release END"
+                " RETURNING coalesce(a.release = %s, false)",
                 schema,
             ).encode(),
-            (migration.number, release, release),
+            (migration.number, release, previous, previous),
         ).fetchone()
     # A manual one stays for the doctor to tell: nothing needs it.
     return bool(row and row[0]) and not migration.manual
