@@ -383,6 +383,12 @@ def test_the_doctor_says_what_is_wrong_and_what_mends_it(run: Run) -> None:
     assert run("doctor", "--strict", "--json").code == 1
 
 
+def test_the_doctor_says_ahead_of_a_deploy_only_what_it_cannot_do_by_itself(run: Run) -> None:
+    done = run("doctor", "--before-deploy", "--json", RUNLANE_APP="nowhere:app")
+    checks = {finding["check"] for finding in done.document["findings"]}
+    assert (done.code, "schema" in checks, checks & {"maintenance", "application", "queues"}) == (0, True, set())
+
+
 def test_the_doctor_looks_at_the_database_though_the_application_cannot_be_loaded(run: Run) -> None:
     done = run("doctor", "--json", RUNLANE_APP="nowhere:app")
     failures = [

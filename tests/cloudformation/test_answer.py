@@ -106,6 +106,12 @@ def test_a_new_release_migrates_and_keeps_the_resource(bucket: Bucket) -> None:
     assert body["PhysicalResourceId"] == "runlane-MigrateBefore"
 
 
+def test_another_catalog_of_the_same_release_migrates_too_but_has_no_release_before_it(bucket: Bucket) -> None:
+    migrate = Migrations()
+    answered(bucket, migrate, event(bucket, "Update", version=9, old=9, App="other:app"))
+    assert migrate.asked == [("before", f"{LAYER}:9", None)]
+
+
 @pytest.mark.parametrize(("kind", "version", "old"), [("Update", 9, 10), ("Delete", 7, None)])
 def test_going_back_and_deleting_do_nothing(bucket: Bucket, kind: str, version: int, old: int | None) -> None:
     migrate = Migrations()

@@ -41,8 +41,8 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
         properties = event["ResourceProperties"]
         if properties.get("Phase") not in _PHASES:
             raise ValueError(f"Phase: {properties.get('Phase')!r} is not one of {', '.join(_PHASES)}")
-        previous = event.get("OldResourceProperties", {}).get("Release")
-        applied = migrate(properties["Phase"], release=properties["Release"], previous=previous)
+        release, previous = properties["Release"], event.get("OldResourceProperties", {}).get("Release")
+        applied = migrate(properties["Phase"], release=release, previous=None if previous == release else previous)
     except Exception as error:
         replies.send(_reason(error))
         raise

@@ -41,7 +41,8 @@ class Template:
 
     def renewed(self, queues: Sequence[str], fifo: Mapping[str, MessageGroup]) -> str:
         """The text with its blocks as these queues need them. `ConfigurationError` when it has no such blocks."""
-        ConfigurationError.raise_if(self.faults())
+        if faults := self.faults():
+            raise ConfigurationError(faults, code="template_invalid")
         bodies = blocks(queues, fifo)
         options = "".join(f" --fifo {queue}={group}" for queue, group in fifo.items())
 
@@ -55,7 +56,7 @@ class Template:
 
 def blocks(queues: Sequence[str], fifo: Mapping[str, MessageGroup]) -> dict[str, str]:
     """The text of every block, not indented."""
-    ConfigurationError.raise_if(_strangers(queues, fifo))
+    ConfigurationError.raise_if(strangers(queues, fifo))
     return {"variables": variables(queues, fifo), "resources": resources(queues, fifo), "outputs": outputs(queues, fifo)}
 
 
@@ -77,7 +78,8 @@ def read_fifo(given: Collection[str]) -> dict[str, MessageGroup]:
     return found
 
 
-def _strangers(queues: Sequence[str], fifo: Mapping[str, MessageGroup]) -> list[str]:
+def strangers(queues: Sequence[str], fifo: Mapping[str, MessageGroup]) -> list[str]:
+    """What is wrong with the queues that are to be kept in order."""
     having = f"the application has {', '.join(queues) or 'none'}"
     faults = [f"--fifo {name}: is no queue here; {having}" for name in fifo if name not in queues]
     # A mark is a line, and its options are words.
