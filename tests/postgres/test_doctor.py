@@ -181,3 +181,12 @@ def test_a_pass_measures_the_oldest_due_run_and_what_holds_back_vacuum(lane: Lan
         gauges = lane.storage.maintenance.note_tick([])
         assert timedelta(minutes=10) <= gauges.oldest_due_for < timedelta(minutes=11)
         assert timedelta(0) < gauges.horizon_for < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_the_oldest_due_run_may_wait_for_its_queue_too(lane: Lane, health: PostgresHealth, tenant: str | None) -> None:
+    lane.queues(Queue("narrow", total_limit=1))
+    lane.trigger(*(new_run("narrow", tenant=tenant, concurrency_key=key) for key in "ab"))
+    with lane.connection.transaction(force_rollback=False):
+        lane.connection.execute("UPDATE runlane.partition SET head = head - interval '5 minutes' WHERE state = 'r' AND head > '-infinity'")
+    assert lane.storage.maintenance.note_tick([]).oldest_due_for > timedelta(minutes=5)

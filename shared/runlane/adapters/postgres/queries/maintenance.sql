@@ -47,10 +47,13 @@ SELECT {schema}.detach_failed_v1(%(parent)s, %(part)s, %(sqlstate)s, %(message)s
 -- name: note_tick
 -- Note a pass, and what failed in it; for how long the oldest run has waited that could have started, and the oldest transaction lasts
 -- that holds back vacuum, as far as this role sees it. Runs that their key's own limit holds are not looked at: what holds the slot is.
+-- Nor are more than ten thousand keys, so that it costs the same under any backlog.
 SELECT {schema}.note_tick_v1(%(failed)s),
        coalesce(greatest(clock_timestamp() - least(
-           (SELECT min(p.head) FROM {schema}.partition p WHERE p.state = 'r' AND p.tenant_id IS NULL AND p.head > '-infinity'),
-           (SELECT min(p.head) FROM {schema}.partition p WHERE p.state = 'r' AND p.tenant_id IS NOT NULL AND p.head > '-infinity'),
+           (SELECT min(head) FROM (SELECT p.head FROM {schema}.partition p
+                                   WHERE p.state = 'r' AND p.tenant_id IS NULL AND p.head > '-infinity' LIMIT 10000) ready),
+           (SELECT min(head) FROM (SELECT p.head FROM {schema}.partition p
+                                   WHERE p.state = 'r' AND p.tenant_id IS NOT NULL AND p.head > '-infinity' LIMIT 10000) ready),
            (SELECT min(d.due_at) FROM {schema}.dispatch d)), interval '0'), interval '0'),
        coalesce(greatest(
            (SELECT max(clock_timestamp() - a.xact_start) FROM pg_stat_activity a
