@@ -294,6 +294,17 @@ def test_every_alarm_tells_the_topic_and_reads_a_metric_that_somebody_writes() -
     assert (missed["TreatMissingData"], missed["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
 
 
+def test_every_alarm_is_explained() -> None:
+    page = (ROOT / "docs/how-to/alarms.md").read_text()
+    of_queues = ("DeadLettersAlarm", "OldestMessageAlarm")
+    told = {
+        f"…{kind}" if name.removesuffix(kind) + "Queue" in QUEUES else name for name in ALARMS for kind in of_queues if name.endswith(kind)
+    }
+    told |= {name for name in ALARMS if not name.endswith(of_queues)}
+    assert {name for name in told if f"`{name}`" not in page} == set()
+    assert len(told) == 9
+
+
 def test_the_dashboard_is_json_and_knows_every_queue() -> None:
     body = json.loads(RESOURCES["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
     shown = json.dumps(body)
