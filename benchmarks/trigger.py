@@ -1,8 +1,8 @@
 """`trigger` one by one beside each peer's own call, and `trigger_many` beside one `INSERT … unnest` of the same rows.
 
 One by one: a process that triggers no-op runs, each committed before the next; ours validates the payload, records the run with its
-history, dispatches it, hands its wakeup to a transport that keeps it in memory and marks it as published. CPU is that process' and its
-server process'. *Raw* is an `INSERT` into a table of one index.
+history, dispatches it, hands its wakeup to a transport that keeps it in memory and marks what was published, together. CPU is that
+process' and its server process'. *Raw* is an `INSERT` into a table of one index.
 
 Many: calls of 1,000 and of 10,000 no-op runs, dispatched and published as above, in wall time. Beside them one statement that writes the
 very rows that such a call has left, read back from its database, into the same tables with the same indexes of another one; the rows come

@@ -161,6 +161,15 @@ BEGIN
         (SELECT max(c.vt) FROM {schema}.counters_v1(p_queue_id) c));
 END $$;
 
+-- A count of a partition that promised more than there is would be a bug; the rows are the truth, so that it cannot last.
+CREATE FUNCTION {schema}.recount_waiting_v1(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {schema}.partition p SET waiting = x.n, head = '-infinity', state = CASE WHEN x.n = 0 THEN 'e' ELSE p.state END
+    FROM (SELECT i.id, (SELECT count(*) FROM {schema}.waiting w WHERE w.partition_id = i.id) AS n FROM unnest(p_ids) i(id)) x
+    WHERE p.partition_id = ANY (ARRAY[x.id]) AND p.waiting <> x.n;
+END $$;
+
 -- Dispatch the first n runs of each given partition, whose rows the caller has locked: take them out of waiting in a
 -- statement after the locks, give them dispatch rows and events, bring the partitions' counts, order and state up to date.
 -- p_ranks: of each partition an array as text, the virtual time of each pick; NULL: they take turns. Dispatched in that order, at equal
@@ -230,10 +239,7 @@ BEGIN
     FROM numbered ORDER BY place;
     GET DIAGNOSTICS v_taken = ROW_COUNT;
     IF v_taken < (SELECT sum(n) FROM unnest(p_counts) n) THEN
-        -- A count that promised more than there is would be a bug; the rows are the truth, so that it cannot last.
-        UPDATE {schema}.partition p SET waiting = x.n, head = '-infinity', state = CASE WHEN x.n = 0 THEN 'e' ELSE p.state END
-        FROM (SELECT i.id, (SELECT count(*) FROM {schema}.waiting w WHERE w.partition_id = i.id) AS n FROM unnest(p_ids) i(id)) x
-        WHERE p.partition_id = ANY (ARRAY[x.id]) AND p.waiting <> x.n;
+        PERFORM {schema}.recount_waiting_v1(p_ids);
     END IF;
     PERFORM {schema}.count_v1(q.queue_id, v_shard, -v_taken, 0, v_taken, 0, p_served);
     IF q.total_limit IS NOT NULL THEN
@@ -342,14 +348,9 @@ CREATE FUNCTION {schema}.has_ready_v1(p_queue_id int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    PERFORM 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL LIMIT 1;
-    IF NOT FOUND THEN
-        PERFORM 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready LIMIT 1;
-        IF NOT FOUND THEN
-            PERFORM 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now LIMIT 1;
-        END IF;
-    END IF;
-    RETURN FOUND;
+    RETURN EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 'r' AND tenant_id IS NULL)
+        OR EXISTS (SELECT 1 FROM {schema}.tenant WHERE queue_id = p_queue_id AND ready)
+        OR EXISTS (SELECT 1 FROM {schema}.partition WHERE queue_id = p_queue_id AND state = 't' AND ready_at <= v_now);
 END $$;
 
 CREATE FUNCTION {schema}.window_room_v1(q {schema}.queue) RETURNS int
@@ -360,15 +361,18 @@ BEGIN
                           q.total_limit - q.occupied))::int END;
 END $$;
 
--- Count runs that are dispatched at once, if the window has room for them and nothing waits; else answer false. The room of all shards
+-- Count runs that are dispatched at once, with what else has changed, if the window has room for them and nobody competes; else answer
+-- false. The room of all shards
 -- is counted now and then: each takes a share of it then, and lives on that for a second. So the window may be exceeded by what others
 -- have taken since, at most by once its size.
-CREATE FUNCTION {schema}.take_room_v1(q {schema}.queue, p_shard int, p_count int, p_now timestamptz) RETURNS boolean
+CREATE FUNCTION {schema}.take_room_v1(
+    q {schema}.queue, p_shard int, p_count int, p_now timestamptz, p_waiting int DEFAULT 0, p_running int DEFAULT 0) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE v_room int;
 BEGIN
     UPDATE {schema}.queue_counter c
-    SET dispatched = c.dispatched + p_count, room = c.room - p_count, turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END
+    SET dispatched = c.dispatched + p_count, waiting = c.waiting + p_waiting, running = c.running + p_running, room = c.room - p_count,
+        turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END
     WHERE c.queue_id = q.queue_id AND c.shard = p_shard
       AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = q.queue_id AND x.shard = p_shard)
       AND c.room >= p_count AND c.room_until > p_now
@@ -382,7 +386,7 @@ BEGIN
     IF v_room < 0 OR {schema}.has_ready_v1(q.queue_id) THEN
         RETURN false;
     END IF;
-    PERFORM {schema}.count_v1(q.queue_id, p_shard, 0, 0, p_count, 0);
+    PERFORM {schema}.count_v1(q.queue_id, p_shard, p_waiting, 0, p_count, p_running);
     UPDATE {schema}.queue_counter c SET room = v_room / 32, room_until = p_now + interval '1 second'
     WHERE c.queue_id = q.queue_id AND c.shard = p_shard
       AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = q.queue_id AND x.shard = p_shard);

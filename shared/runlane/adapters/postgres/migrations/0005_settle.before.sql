@@ -111,6 +111,95 @@ BEGIN
     RETURN v_ended;
 END $$;
 
+-- The same on a queue whose partitions have a limit and nothing else: the caller has locked those of the leases. Slots are counted in
+-- the events here, and freed by refill_v1. parts: the partitions of what was ended, how many slots of each were freed, and how many of its
+-- runs may have them. demand: the sum of these; NULL, if one of the partitions is paused.
+CREATE FUNCTION {schema}.end_limited_v1(
+    q {schema}.queue, p_settlements json, p_now timestamptz, OUT ended uuid[], OUT parts bigint[], OUT freed int[], OUT counts int[], OUT demand int)
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH taken AS (
+        DELETE FROM {schema}.lease l USING json_to_recordset(p_settlements) AS s(run_id uuid, token uuid, result json)
+        WHERE l.run_id = ANY (ARRAY[s.run_id]) AND l.token = s.token AND l.queue_id = q.queue_id AND l.cancel_requested_at IS NULL
+        RETURNING l.run_id, l.partition_id, l.due_at, l.attempt, l.failures, l.seq + 1 AS seq, s.result),
+    numbered AS MATERIALIZED (
+        SELECT t.*, row_number() OVER (PARTITION BY t.partition_id ORDER BY t.run_id)::int AS nth, p.slot_seq, p.occupied, p.waiting,
+               p.paused_at IS NOT NULL OR p.tenant_paused_at IS NOT NULL AS is_paused
+        FROM taken t CROSS JOIN LATERAL (SELECT * FROM {schema}.partition x WHERE x.partition_id = t.partition_id OFFSET 0) p),
+    made AS (
+        INSERT INTO {schema}.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result)
+        SELECT run_id, 'succeeded', attempt, failures, seq, p_now, due_at, result FROM numbered),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied)
+        SELECT run_id, seq, 'run.succeeded', p_now, attempt, partition_id, slot_seq + nth, occupied - nth FROM numbered)
+    SELECT (SELECT array_agg(run_id) FROM numbered), array_agg(x.partition_id), array_agg(x.n),
+           array_agg(x.demand), CASE WHEN NOT bool_or(x.is_paused) THEN sum(x.demand) END
+    INTO ended, parts, freed, counts, demand
+    FROM (SELECT partition_id, max(nth) AS n, bool_or(is_paused) AS is_paused,
+                 greatest(0, least(max(waiting), q.concurrency_limit - max(occupied) + max(nth))) AS demand
+          FROM numbered GROUP BY 1) x;
+END $$;
+
+-- Free the slots of what was ended by end_limited_v1 and give them to the runs that wait behind them, as dispatch_runs_v1 would; where
+-- others compete or the window is full, as grant_slots_v1 does.
+CREATE FUNCTION {schema}.refill_v1(
+    q {schema}.queue, p_shard int, p_ended int, p_parts bigint[], p_freed int[], p_counts int[], p_demand int, p_now timestamptz)
+RETURNS SETOF {schema}.effect
+LANGUAGE plpgsql AS $$
+DECLARE v_taken int;
+BEGIN
+    IF p_demand IS NULL OR NOT {schema}.take_room_v1(q, p_shard, p_demand, p_now, -p_demand, -p_ended) THEN
+        PERFORM {schema}.count_v1(q.queue_id, p_shard, 0, 0, 0, -p_ended);
+        UPDATE {schema}.partition p SET occupied = p.occupied - x.n, slot_seq = p.slot_seq + x.n
+        FROM unnest(p_parts, p_freed) x(id, n) WHERE p.partition_id = ANY (ARRAY[x.id]);
+        RETURN QUERY SELECT * FROM {schema}.grant_slots_v1(q, p_parts, p_now);
+        RETURN;
+    END IF;
+    IF p_demand > 0 AND q.polled_until > p_now THEN
+        PERFORM {schema}.tell_pollers_v1(q.queue_id, q.name, false);
+    END IF;
+    RETURN QUERY
+    WITH slot AS MATERIALIZED (
+        SELECT u.id, u.n, p.tenant_id, p.tenant, p.concurrency_key, p.slot_seq + u.freed AS slot_seq, p.occupied - u.freed AS occupied, p.head
+        FROM unnest(p_parts, p_freed, p_counts) u(id, freed, n)
+        CROSS JOIN LATERAL (SELECT * FROM {schema}.partition x WHERE x.partition_id = u.id OFFSET 0) p),
+    taken AS (
+        DELETE FROM {schema}.waiting w USING (
+            SELECT x.run_id, s.tenant_id, s.tenant, s.concurrency_key, s.slot_seq, s.occupied
+            FROM slot s CROSS JOIN LATERAL (
+                SELECT * FROM {schema}.waiting x WHERE x.partition_id = s.id AND x.score >= s.head ORDER BY x.score, x.run_id LIMIT s.n) x) x
+        WHERE w.run_id = ANY (ARRAY[x.run_id])
+        RETURNING w.*, x.tenant_id, x.tenant, x.concurrency_key, x.slot_seq, x.occupied),
+    numbered AS MATERIALIZED (
+        SELECT t.*, row_number() OVER (PARTITION BY t.partition_id ORDER BY t.score, t.run_id)::int AS nth FROM taken t),
+    made AS (
+        INSERT INTO {schema}.dispatch (run_id, queue_id, partition_id, due_at, priority, status, attempt, failures, seq, expiries,
+                                   dispatched_at, expires_at, publish_claimed_at)
+        SELECT run_id, q.queue_id, partition_id, due_at, priority, status, attempt, failures, seq + 1, expiries, p_now,
+               p_now + least(q.dispatch_timeout * power(2, least(expiries, 10)), greatest(q.dispatch_timeout, interval '1 hour')), p_now
+        FROM numbered ORDER BY nth, tenant_id NULLS FIRST, partition_id),
+    ev AS (
+        INSERT INTO {schema}.event (run_id, seq, type, at, attempt, partition_id, slot_seq, occupied)
+        SELECT run_id, seq + 1, 'run.dispatched', p_now, attempt, partition_id, slot_seq + nth, occupied + nth FROM numbered),
+    upd AS (
+        UPDATE {schema}.partition p
+        SET waiting = p.waiting - x.n, occupied = x.occupied + x.n, slot_seq = x.slot_seq + x.n, head = coalesce(x.last, p.head), hinted_at = NULL,
+            ready_at = NULL,
+            state = CASE WHEN p.waiting - x.n <= 0 THEN 'e' WHEN x.occupied + x.n >= q.concurrency_limit THEN 'b' ELSE 'r' END
+        -- No join, which would look at each run once for each partition.
+        FROM (SELECT y.id, max(y.slot_seq) AS slot_seq, max(y.occupied) AS occupied, count(y.score)::int AS n, max(y.score) AS last
+              FROM (SELECT id, slot_seq, occupied, NULL::timestamptz AS score FROM slot
+                    UNION ALL SELECT partition_id, slot_seq, occupied, score FROM numbered) y GROUP BY 1) x
+        WHERE p.partition_id = ANY (ARRAY[x.id]))
+    SELECT 'wakeup', nth, run_id, NULL::text, q.name, tenant, concurrency_key, due_at, NULL::interval, NULL::json
+    FROM numbered ORDER BY nth, tenant_id NULLS FIRST, partition_id;
+    GET DIAGNOSTICS v_taken = ROW_COUNT;
+    IF v_taken < p_demand THEN
+        PERFORM {schema}.recount_waiting_v1(p_parts);
+        PERFORM {schema}.count_v1(q.queue_id, p_shard, p_demand - v_taken, 0, v_taken - p_demand, 0);
+    END IF;
+END $$;
+
 -- Those that go on: a line of history for a lost lease, and a timer. On a bounded queue, what is due at once goes back into its
 -- partition instead, which the caller has locked; elsewhere its wakeup makes it ready.
 CREATE FUNCTION {schema}.continue_runs_v1(p_queue_id int, p_settled {schema}.settled[], p_bounded boolean, p_now timestamptz) RETURNS {schema}.motion[]
@@ -145,7 +234,7 @@ DECLARE
     q {schema}.queue := {schema}.enter_queue_v1(p_queue_id); v_bounded boolean := q.concurrency_limit IS NOT NULL OR q.total_limit IS NOT NULL;
     v_runs {schema}.motion[]; v_again {schema}.motion[]; v_touched bigint[];
     v_settled {schema}.settled[]; v_goes_on boolean; v_now timestamptz; v_count int; v_shard int := {schema}.counter_shard_v1();
-    v_heirs {schema}.heir[]; v_ended uuid[]; v_left int := cardinality(p_ids);
+    v_heirs {schema}.heir[]; v_ended uuid[]; v_left int := cardinality(p_ids); v_end record;
 BEGIN
     IF NOT p_alone AND EXISTS (SELECT 1 FROM {schema}.inbox WHERE queue_id = p_queue_id) THEN
         v_runs := {schema}.take_recorded_v1(p_queue_id, 100);
@@ -158,13 +247,28 @@ BEGIN
         v_runs := {schema}.resolve_partitions_v1(p_queue_id, v_runs);
     END IF;
     IF v_bounded OR v_runs IS NOT NULL THEN
-        SELECT array_agg(DISTINCT x.id) INTO v_touched
-        FROM (SELECT l.partition_id AS id FROM {schema}.lease l WHERE v_bounded AND l.run_id = ANY (p_ids)
-              UNION ALL SELECT m.partition_id FROM unnest(v_runs) m) x;
-        PERFORM {schema}.lock_partitions_v1(v_touched);
+        IF v_runs IS NOT NULL THEN
+            v_touched := ARRAY(SELECT m.partition_id FROM unnest(v_runs) m);
+        END IF;
+        v_touched := ARRAY(
+            SELECT p.partition_id FROM {schema}.partition p
+            WHERE p.partition_id = ANY (v_touched || ARRAY(SELECT l.partition_id FROM {schema}.lease l WHERE v_bounded AND l.run_id = ANY (p_ids)))
+            ORDER BY p.partition_id FOR NO KEY UPDATE);
     END IF;
     v_now := clock_timestamp();
-    IF p_plain AND NOT v_bounded AND p_owners IS NULL THEN
+    IF p_plain AND p_owners IS NULL AND v_runs IS NULL AND q.concurrency_limit IS NOT NULL AND q.total_limit IS NULL AND q.throttle_step IS NULL
+       AND q.paused_at IS NULL THEN
+        SELECT * INTO v_end FROM {schema}.end_limited_v1(q, p_settlements, v_now);
+        IF v_end.ended IS NOT NULL THEN
+            v_ended := v_end.ended;
+            v_left := v_left - cardinality(v_ended);
+            RETURN QUERY SELECT * FROM {schema}.refill_v1(
+                q, v_shard, cardinality(v_ended), v_end.parts, v_end.freed, v_end.counts, v_end.demand, v_now);
+        END IF;
+        IF v_left = 0 THEN
+            RETURN;
+        END IF;
+    ELSIF p_plain AND NOT v_bounded AND p_owners IS NULL THEN
         v_ended := {schema}.end_successes_v1(p_queue_id, p_settlements, v_now);
         v_count := coalesce(cardinality(v_ended), 0);
         v_left := v_left - v_count;
