@@ -1,4 +1,7 @@
-"""The composition root: from settings to a runtime; built on the first event, never at import."""
+"""The composition root: from settings to a runtime; built on the first event, never at import.
+
+What no delivery needs is imported where it is used, as every cold start would pay for it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from runlane.adapters.postgres.audit import PostgresAudit
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session, log_in
 from runlane.adapters.postgres.credentials import SecretSource, TokenSource, read_address
 from runlane.adapters.postgres.faults import translate
-from runlane.adapters.postgres.health import PostgresHealth
-from runlane.adapters.postgres.migrate import Phase, grant, load_migrations, make_role
-from runlane.adapters.postgres.migrate import migrate as apply_migrations
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.postgres.trust import with_verified_tls
 from runlane.adapters.powertools import PowertoolsTelemetry
@@ -36,6 +35,11 @@ from runlane.services.attempt import Middleware
 from runlane.services.lane import Lane
 from runlane.services.payload import AnyTask
 from runlane.settings import APP_PATH, Settings, read_settings
+
+if TYPE_CHECKING:
+    from runlane.adapters.postgres.audit import PostgresAudit
+    from runlane.adapters.postgres.health import PostgresHealth
+    from runlane.adapters.postgres.migrate import Phase
 
 
 def environment_runlane(
@@ -155,23 +159,32 @@ def migrate_for_stack(event: Mapping[str, Any], *, remaining: Callable[[], float
 
 def audit(settings: Settings | None = None) -> PostgresAudit:
     """A reader of the environment's history and counters, on a connection of its own."""
+    from runlane.adapters.postgres.audit import PostgresAudit
+
     found = settings or read_settings()
     return PostgresAudit(Session(_source(found), found.database_schema))
 
 
 def health(settings: Settings | None = None) -> PostgresHealth:
     """A reader of what the database tells about itself, on a connection of its own."""
+    from runlane.adapters.postgres.health import PostgresHealth
+
     found = settings or read_settings()
     return PostgresHealth(Session(_source(found), found.database_schema))
 
 
 def release_migrations(*, manual: bool = False, phase: Phase | None = None) -> dict[int, str]:
     """The titles of this release's migrations, by number; `manual`: only of those that no deploy applies."""
+    from runlane.adapters.postgres.migrate import load_migrations
+
     chosen = (one for one in load_migrations() if (one.manual or not manual) and phase in (None, one.phase))
     return {migration.number: migration.title for migration in chosen}
 
 
 def _migrate_schema(settings: Settings, phase: Phase | None, release: str | None, previous: str | None) -> tuple[str, ...]:
+    from runlane.adapters.postgres.migrate import grant, make_role
+    from runlane.adapters.postgres.migrate import migrate as apply_migrations
+
     try:
         with log_in(_source(settings)) as connection:
             applied = apply_migrations(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from os import getpid
 from socket import gethostname
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 from runlane.domain.durations import Duration, parse_duration
@@ -27,32 +27,33 @@ from runlane.services.delivery import Delivery, FailureObserver, Record
 from runlane.services.drift import DriftWatch
 from runlane.services.heartbeat import Heartbeat
 from runlane.services.lane import Lane
-from runlane.services.maintenance import Maintenance, TickReport
-from runlane.services.maintenance.phase import Upkeep
 from runlane.services.message_groups import group_of
 from runlane.services.new_run import NewRuns
-from runlane.services.next_run import execute_next
-from runlane.services.operate.children import Children
-from runlane.services.operate.idempotency_keys import IdempotencyKeys
-from runlane.services.operate.queues import Queues
-from runlane.services.operate.runs import Runs
-from runlane.services.operate.schedules import Schedules
 from runlane.services.options import RunNowOptions, TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool
 from runlane.services.publish import Publisher
-from runlane.services.resident.start import ResidentOptions, start_worker
-from runlane.services.resident.worker import Mode, ResidentWorker
-from runlane.services.run_now import RunNow, RunNowResult
 from runlane.services.schedules.catalog import scheduled
 from runlane.services.settle import Settler
 from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
 
+if TYPE_CHECKING:
+    from runlane.services.maintenance import Maintenance, TickReport
+    from runlane.services.maintenance.phase import Upkeep
+    from runlane.services.operate.children import Children
+    from runlane.services.operate.idempotency_keys import IdempotencyKeys
+    from runlane.services.operate.queues import Queues
+    from runlane.services.operate.runs import Runs
+    from runlane.services.operate.schedules import Schedules
+    from runlane.services.resident.worker import Mode, ResidentWorker
+    from runlane.services.run_now import RunNow, RunNowResult
+
 RETURNING_TAKES = 3.0
 """Seconds in which returned messages are shown again, or not; less left, and the answer is more urgent."""
 TICK_MARGIN = 5.0
 """Seconds of a tick's time that are kept for the step under way."""
+_MADE_WHEN_USED = ("runs", "queues", "schedules", "idempotency_keys", "_children", "_run_now", "_upkeep", "_maintenance")
 
 
 class Runlane:
@@ -157,15 +158,63 @@ class Runlane:
         )
         self._observers = observers
         self._trigger = Trigger(new_runs, storage.triggers, publisher, telemetry)
-        self._run_now = RunNow(self._worker, new_runs, storage.operations, storage.runs, self._trigger)
-        upkeep = Upkeep(storage.maintenance, storage.schedules, publisher, settler, self.tasks, telemetry, keep_for)
-        self._maintenance = Maintenance(upkeep, clock, telemetry)
+        self._new_runs, self._settler, self._keep_for = new_runs, settler, keep_for
         self._drift = DriftWatch(self.queue_registry, storage.queues, self._schedules, storage.schedules, telemetry)
-        children = Children(new_runs, storage.operations, self._trigger)
-        self.runs = Runs(storage.runs, storage.operations, children, publisher, self.queue_registry, clock)
-        self.queues = Queues(storage.queues, publisher, self.queue_registry)
-        self.schedules = Schedules(storage.schedules, self._schedules, upkeep, self._trigger)
-        self.idempotency_keys = IdempotencyKeys(storage.runs)
+        for name in _MADE_WHEN_USED:
+            self.__dict__.pop(name, None)
+
+    # What no delivery needs is imported and made when it is first used: a cold start would pay for it.
+
+    @cached_property
+    def runs(self) -> Runs:
+        from runlane.services.operate.runs import Runs
+
+        storage, worker = self._lane.storage, self._worker
+        return Runs(storage.runs, storage.operations, self._children, worker.publisher, self.queue_registry, worker.clock)
+
+    @cached_property
+    def queues(self) -> Queues:
+        from runlane.services.operate.queues import Queues
+
+        return Queues(self._lane.storage.queues, self._worker.publisher, self.queue_registry)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from runlane.services.operate.schedules import Schedules
+
+        return Schedules(self._lane.storage.schedules, self._schedules, self._upkeep, self._trigger)
+
+    @cached_property
+    def idempotency_keys(self) -> IdempotencyKeys:
+        from runlane.services.operate.idempotency_keys import IdempotencyKeys
+
+        return IdempotencyKeys(self._lane.storage.runs)
+
+    @cached_property
+    def _children(self) -> Children:
+        from runlane.services.operate.children import Children
+
+        return Children(self._new_runs, self._lane.storage.operations, self._trigger)
+
+    @cached_property
+    def _run_now(self) -> RunNow:
+        from runlane.services.run_now import RunNow
+
+        storage = self._lane.storage
+        return RunNow(self._worker, self._new_runs, storage.operations, storage.runs, self._trigger)
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        from runlane.services.maintenance.phase import Upkeep
+
+        storage, worker = self._lane.storage, self._worker
+        return Upkeep(storage.maintenance, storage.schedules, worker.publisher, self._settler, self.tasks, worker.telemetry, self._keep_for)
+
+    @cached_property
+    def _maintenance(self) -> Maintenance:
+        from runlane.services.maintenance import Maintenance
+
+        return Maintenance(self._upkeep, self._worker.clock, self._worker.telemetry)
 
     def rebind(self, lane: Lane) -> Lane:
         """Go on with another storage and transport; the lane before, which stays open. For tests, while nothing is under way.
@@ -279,6 +328,8 @@ class Runlane:
         Default: all queues but those bound to FIFO, whose runs start only as SQS delivers them.
         Raises `UnavailableError` when storage is out of reach, before the run or after it: then it is recovered.
         """
+        from runlane.services.next_run import execute_next
+
         try:
             return execute_next(self._worker, self._names(queues))
         finally:
@@ -307,6 +358,8 @@ class Runlane:
         attempts at a time, default `worker_concurrency`. `grace`: what `stop` gives to attempts under way.
         """
         faults: list[str] = []
+        from runlane.services.resident.start import ResidentOptions, start_worker
+
         names = _checked(faults, self._known if mode == "sqs" else self._names, queues) or ()
         size = self._worker.settings.concurrency if concurrency is None else _concurrency(concurrency, faults)
         _checked(faults, parse_duration, grace, "grace")

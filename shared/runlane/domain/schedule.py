@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args
-from zoneinfo import available_timezones
+
+import tzdata  # type: ignore[import-untyped]
 
 from runlane.domain.durations import Duration, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
@@ -185,8 +187,8 @@ def _zone_faults(timezone: object) -> Iterator[str]:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Names that mean the same on every machine. Of files there are more: a machine's own zone, and on some any path."""
-    return frozenset(available_timezones() - {"localtime", "Factory"})
+    """Names that mean the same on every machine: of files there are more. A list, since to look for the files takes a cold start 20 ms."""
+    return frozenset(Path(tzdata.__file__).with_name("zones").read_text(encoding="utf-8").split()) - {"Factory"}
 
 
 def _kind_faults(cron: object, queue: object, enabled: object, catch_up: object) -> Iterator[str]:

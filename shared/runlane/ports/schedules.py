@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
 from runlane.domain.schedule import Fire, Timing
@@ -14,8 +14,7 @@ from runlane.ports.stores import NewRun, RecordedRun, Wakeup
 Change = Literal["created", "updated", "removed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleDefinition:
+class ScheduleDefinition(NamedTuple):
     """A schedule as it is put in force: everything that its runs are made of, so that firing needs none of the code."""
 
     schedule_id: str
@@ -37,16 +36,14 @@ class DueSchedule:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """Fires that are not made up for: from the first, up to but without `until`."""
 
     since: datetime
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What is decided about a schedule of this version. `look_at`: when to look at it again; None: it does not fire any more."""
 
     schedule_id: str
@@ -59,8 +56,7 @@ class Plan:
     """Not by this release, or on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Materialized:
+class Materialized(NamedTuple):
     """`decided`: the schedules whose plan was carried out; the others had been changed, or another pass was faster. `made`: runs."""
 
     decided: frozenset[str] = frozenset()
@@ -68,8 +64,7 @@ class Materialized:
     wakeups: tuple[Wakeup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """Schedules that were put in force. `passed`: as they were, those with a new timing whose old one was not decided up to now."""
 
     changes: Mapping[str, Change]
@@ -77,8 +72,7 @@ class Written:
     passed: tuple[DueSchedule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSchedule:
+class StoredSchedule(NamedTuple):
     """`now`: the database's time."""
 
     schedule_id: str
@@ -93,8 +87,7 @@ class StoredSchedule:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TriggeredSchedule:
+class TriggeredSchedule(NamedTuple):
     run: RecordedRun
     task: str
     queue: str

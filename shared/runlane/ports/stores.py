@@ -74,8 +74,7 @@ class Wakeup(NamedTuple):
     trace: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerBatch:
+class TriggerBatch(NamedTuple):
     runs: tuple[RecordedRun, ...]
     wakeups: tuple[Wakeup, ...] = ()
     starved_queues: tuple[str, ...] = ()
@@ -105,8 +104,7 @@ class ClaimedRun(NamedTuple):
 RefusalReason = Literal["not_found", "terminal", "leased", "not_due", "at_capacity", "throttled", "paused", "task_unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a wakeup led to no attempt; always acknowledged."""
 
     run_id: RunId
@@ -115,8 +113,7 @@ class Refusal:
     """Time to the due time, with `not_due`; with `throttled`, until it may start, if that is soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiredLease:
+class ExpiredLease(NamedTuple):
     """A lease that time has passed by: recovery is permitted, and guarded by token and expiry when it settles."""
 
     run_id: RunId
@@ -129,8 +126,7 @@ class ExpiredLease:
     cancellation_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimBatch:
+class ClaimBatch(NamedTuple):
     claims: tuple[ClaimedRun, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     expired: tuple[ExpiredLease, ...] = ()
@@ -143,8 +139,7 @@ class SettledRun(NamedTuple):
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class SettleBatch:
+class SettleBatch(NamedTuple):
     settled: tuple[SettledRun, ...]
     refused: tuple[RunId, ...]
     """Runs whose token was no longer stored: nothing was written but the refusal."""
@@ -168,8 +163,7 @@ class PublishMark(NamedTuple):
     age: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseState:
+class LeaseState(NamedTuple):
     """One of this process's leases after a heartbeat; a lease that is missing from the answer is lost."""
 
     run_id: RunId
@@ -185,8 +179,7 @@ class PhaseResult:
     wakeups: tuple[Wakeup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: there is none
     within five minutes. `starts_in`: the same to the next look at these queues that their throttles make worth while; None: no throttled
     run waits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
@@ -16,12 +16,14 @@ from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source
 from runlane.domain.task import Task
-from runlane.ports.operations import Origin
 from runlane.ports.stores import NewRun
 from runlane.services.attempt import DEFAULT_RETRY
 from runlane.services.json_faults import json_faults
 from runlane.services.options import TriggerOptions, require_options, to_utc
 from runlane.services.payload import AnyTask, PayloadCodec, canonical_hash
+
+if TYPE_CHECKING:
+    from runlane.ports.operations import Origin
 
 MAX_META_BYTES = 16 * 1024
 

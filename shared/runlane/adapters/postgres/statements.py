@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
@@ -14,7 +14,7 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 def named_statements() -> dict[str, str]:
     """Every statement of `queries/*.sql`, the schema still a placeholder."""
     statements: dict[str, str] = {}
-    for file in sorted(files(__package__).joinpath("queries").iterdir(), key=lambda file: file.name):
+    for file in sorted(Path(__file__).with_name("queries").iterdir()):
         _, *pairs = _HEADER.split(file.read_text(encoding="utf-8"))
         for name, text in zip(pairs[::2], pairs[1::2], strict=True):
             if name in statements:

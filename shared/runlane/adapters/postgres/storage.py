@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
-from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
-from runlane.adapters.postgres.operations import PostgresOperationStore
 from runlane.adapters.postgres.queues import PostgresQueueStore
-from runlane.adapters.postgres.runs import PostgresRunStore
 from runlane.adapters.postgres.schedules import PostgresScheduleStore
 from runlane.adapters.postgres.trigger import PostgresTriggerStore
+
+if TYPE_CHECKING:
+    from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
+    from runlane.adapters.postgres.operations import PostgresOperationStore
+    from runlane.adapters.postgres.runs import PostgresRunStore
 
 
 class PostgresStorage:
@@ -28,11 +32,28 @@ class PostgresStorage:
         self._work, self._heartbeat = Session(found, schema), Session(found, schema)
         self.triggers = PostgresTriggerStore(self._work)
         self.deliveries = PostgresDeliveryStore(self._work, self._heartbeat)
-        self.maintenance = PostgresMaintenanceStore(self._work)
-        self.runs = PostgresRunStore(self._work)
-        self.operations = PostgresOperationStore(self._work)
         self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
         self.schedules = PostgresScheduleStore(self._work)
+
+    # What no delivery needs costs no cold start anything.
+
+    @cached_property
+    def maintenance(self) -> PostgresMaintenanceStore:
+        from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
+
+        return PostgresMaintenanceStore(self._work)
+
+    @cached_property
+    def runs(self) -> PostgresRunStore:
+        from runlane.adapters.postgres.runs import PostgresRunStore
+
+        return PostgresRunStore(self._work)
+
+    @cached_property
+    def operations(self) -> PostgresOperationStore:
+        from runlane.adapters.postgres.operations import PostgresOperationStore
+
+        return PostgresOperationStore(self._work)
 
     def bell(self, queues: Collection[str]) -> PostgresBell:
         return PostgresBell(self._source, self._schema, queues)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from math import inf
 
@@ -95,7 +94,7 @@ class Poller:
             return ClaimBatch(wakeups=wakeups)
         found = self._claim(room)
         taken = {run.run_id for run in found.claims}
-        return replace(found, wakeups=(*(one for one in wakeups if one.run_id not in taken), *found.wakeups))
+        return found._replace(wakeups=(*(one for one in wakeups if one.run_id not in taken), *found.wakeups))
 
     def _rest_until_due(self, look: Look, now: float) -> None:
         due_in, starts_in = _seconds(look.due_in), _seconds(look.starts_in)
