@@ -58,6 +58,7 @@ lock: $(DEV) ## pin every requirements file anew from pyproject.toml
 	$(LOCK) $(ANYWHERE) pyproject.toml --extra local --extra testing --group install --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	$(LOCK) $(LAMBDA) pyproject.toml --constraint requirements.txt --output-file layers/dependencies/requirements.txt
 	$(LOCK) $(ANYWHERE) --group build --output-file requirements-build.txt
+	$(LOCK) --python-version 3.13 --python-platform x86_64-manylinux_2_28 --group lambda --constraint requirements.txt --output-file requirements-lambda.txt
 	$(foreach peer,$(PEERS),$(LOCK) $(ANYWHERE) $(PINS)/$(peer).in --output-file $(PINS)/$(peer).txt &&) true
 	$(LOCK) --python-version 3.12 --universal $(PINS)/oban.in --output-file $(PINS)/oban.txt
 

@@ -22,6 +22,7 @@ FIGURES = (
     "timers",
     "scheduled_ahead",
     "isolated_database",
+    "cold_start",
 )
 
 PAGE_ORDER = (*FIGURES, "hour")

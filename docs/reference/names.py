@@ -50,7 +50,7 @@ PARTS = {
         "runlane.Status",
         "runlane.Source",
         "runlane.BulkReport",
-        *(f"runlane.domain.run.{name}" for name in ("RunSummary", "RunRecord", "AttemptRecord", "EventRecord")),
+        *(f"runlane.domain.records.{name}" for name in ("RunSummary", "RunRecord", "AttemptRecord", "EventRecord")),
         "runlane.EventType",
         "runlane.domain.outcome.Failure",
         "runlane.ports.stores.Page",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.bootstrap import runtime
+from runlane.bootstrap import runtime, survive_snapshots
+
+survive_snapshots()
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ What no delivery needs is imported where it is used, as every cold start would p
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -23,8 +24,6 @@ from runlane.adapters.postgres.trust import with_verified_tls
 from runlane.adapters.powertools import PowertoolsTelemetry
 from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
-from runlane.adapters.sqs.returning import SqsReturns
-from runlane.adapters.sqs.sources import SqsSources
 from runlane.adapters.sqs.transport import SqsTransport
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ConfigurationError
@@ -32,7 +31,7 @@ from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
 from runlane.runtime import Runlane
 from runlane.services.attempt import Middleware
-from runlane.services.lane import Lane
+from runlane.services.lane import GiveBack, Lane
 from runlane.services.payload import AnyTask
 from runlane.settings import APP_PATH, Settings, read_settings
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from runlane.adapters.postgres.audit import PostgresAudit
     from runlane.adapters.postgres.health import PostgresHealth
     from runlane.adapters.postgres.migrate import Phase
+    from runlane.ports.source import MessageSource
 
 
 def environment_runlane(
@@ -73,16 +73,44 @@ def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
         return Lane(storage, None)
     bindings, timers = _bound(tuple(queues), settings)
     transport = SqsTransport(bindings, settings.environment, endpoint_url=settings.endpoint_url, timers=timers)
-    sources, returns = SqsSources(bindings, timers, settings.endpoint_url), SqsReturns(bindings, settings.endpoint_url)
-    return Lane(storage, transport, parse_wakeup, sources, returns)
+
+    def sources(queues: Collection[str]) -> Sequence[MessageSource]:
+        from runlane.adapters.sqs.sources import SqsSources
+
+        return SqsSources(bindings, timers, settings.endpoint_url)(queues)
+
+    @cache
+    def returns() -> GiveBack:
+        from runlane.adapters.sqs.returning import SqsReturns
+
+        return SqsReturns(bindings, settings.endpoint_url)
+
+    return Lane(storage, transport, parse_wakeup, sources, lambda records, failed: returns()(records, failed))
 
 
 @cache
 def runtime() -> Runlane:
-    """The deployer's runtime, built once a process from `RUNLANE_APP` and started."""
-    built = load_app(read_settings().app)
-    built.start()
-    return built
+    """The deployer's runtime, built once a process from `RUNLANE_APP`. What differs from the policies in force, the next tick tells."""
+    return load_app(read_settings().app)
+
+
+def survive_snapshots() -> None:
+    """Where Lambda takes a snapshot of this process (SnapStart): have the runtime built before, and renewed in each process made of it.
+
+    Nothing connects before, so that neither a connection nor the state of the driver's TLS is shared. An application that connects
+    while it is imported must see to that itself.
+    """
+    try:
+        hooks = import_module("snapshot_restore_py")
+    except ImportError:  # Only Lambda brings it.
+        return
+    hooks.register_before_snapshot(lambda: runtime().close())
+    hooks.register_after_restore(_after_restore)
+
+
+def _after_restore() -> None:
+    random.seed()
+    runtime().renew()
 
 
 def load_app(path: str) -> Runlane:

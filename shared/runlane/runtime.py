@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from math import inf
@@ -97,7 +98,7 @@ class Runlane:
         faults += retention_faults(keep_for, ((task.id, task.options.idempotency_ttl) for task in self.tasks.values()))
         self._ordered = frozenset(lane.ordered(queue.name for queue in self.queue_registry))
         settings = WorkerSettings(
-            name=worker_name or f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}",
+            name=worker_name or _own_name(),
             queues=_checked(faults, self._names, worker_queues) or (),
             ordered_queues=self._ordered,
             concurrency=_concurrency(worker_concurrency, faults),
@@ -122,6 +123,7 @@ class Runlane:
             observers=tuple(on_delivery_failure),
             exit_process=exit_process,
         )
+        self._has_own_name = worker_name is None
         self._wire(lane)
 
     def _bind(
@@ -228,6 +230,12 @@ class Runlane:
         self._publisher.flush()
         self._wire(lane)
         return before
+
+    def renew(self) -> None:
+        """Go on as a process of its own, with connections and a name of its own, where many were made of one, as by SnapStart."""
+        self.close()
+        settings = self._worker.settings
+        self._wire(self._lane, settings=replace(settings, name=_own_name()) if self._has_own_name else settings)
 
     @property
     def lane(self) -> Lane:
@@ -424,6 +432,10 @@ class Runlane:
         if chosen is None:
             return tuple(queue.name for queue in registry)
         return tuple((registry.named(queue) if isinstance(queue, str) else registry.require(queue)).name for queue in chosen)
+
+
+def _own_name() -> str:
+    return f"{gethostname()}-{getpid()}-{uuid4().hex[:8]}"
 
 
 def _checked(faults: list[str], check: Callable[..., Any], *arguments: Any) -> Any:

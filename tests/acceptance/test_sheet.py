@@ -12,7 +12,8 @@ from runlane.cli.runs.single import sheet
 from runlane.domain.event import EventType
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import Failure
-from runlane.domain.run import AttemptRecord, RunRecord, Source, Status
+from runlane.domain.records import AttemptRecord, RunRecord
+from runlane.domain.run import Source, Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST, LAST = Failure("attempt_failed", "ValueError", "the first"), Failure("attempt_failed", "ConnectionError", "the last")

@@ -14,7 +14,8 @@ from functions.worker.app import handler as worker
 from runlane.adapters.local.lambda_event import LocalLambdaContext, schedule_event, sqs_event
 from runlane.adapters.sqs.envelope import encode_wakeup
 from runlane.domain.ids import RunId
-from runlane.domain.run import RunRecord, Status
+from runlane.domain.records import RunRecord
+from runlane.domain.run import Status
 from runlane.ports.stores import PublishResult, Wakeup
 from runlane.runtime import Runlane
 from tests.postgres.factories import Lane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -161,7 +161,7 @@ def trigger_in_a_hurry(shape: str, *, backwards: bool = False) -> Move:
     """Runs that must have ended as soon as they are there."""
 
     def move(process: Process) -> None:
-        found = [replace(run, finish_timeout=SOON) for run in runs_of(shape, backwards=backwards)]
+        found = [run._replace(finish_timeout=SOON) for run in runs_of(shape, backwards=backwards)]
         process.storage.triggers.trigger_runs(found, eager=True)
         process.storage.maintenance.expire_deadlines(limit=100)
 
@@ -197,7 +197,7 @@ def join_as_successors(shape: str) -> Move:
 def _keyed(rng: random.Random, shape: str, *, backwards: bool) -> list[NewRun]:
     modes = ["latest", "cancel", "latest", "return"]
     found = [
-        replace(run, singleton_key=f"s{place % 10}", singleton_mode=rng.choice(modes), start_timeout=SOON)
+        run._replace(singleton_key=f"s{place % 10}", singleton_mode=rng.choice(modes), start_timeout=SOON)
         for place, run in enumerate(runs_of(shape))
     ]
     return found[::-1] if backwards else found
@@ -223,9 +223,9 @@ def schedule_runs(shape: str) -> Move:
 
 def _scheduled(rng: random.Random, shape: str) -> list[ScheduleDefinition]:
     runs = runs_of(shape)
-    runs[::2] = [replace(run, singleton_key=f"s{place % 10}", singleton_mode="latest") for place, run in enumerate(runs[::2])]
+    runs[::2] = [run._replace(singleton_key=f"s{place % 10}", singleton_mode="latest") for place, run in enumerate(runs[::2])]
     definitions = [
-        ScheduleDefinition(f"{place}", Timing(every=timedelta(hours=1)), True, replace(run, priority=rng.randrange(3)))
+        ScheduleDefinition(f"{place}", Timing(every=timedelta(hours=1)), True, run._replace(priority=rng.randrange(3)))
         for place, run in enumerate(runs)
     ]
     return rng.sample(definitions, len(definitions) - 2)

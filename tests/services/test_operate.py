@@ -10,7 +10,8 @@ import pytest
 from runlane.domain.errors import ConfigurationError, ConflictError, ContractError, NotFoundError
 from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
-from runlane.domain.run import RunRecord, Status
+from runlane.domain.records import RunRecord
+from runlane.domain.run import Status
 from runlane.ports.stores import Page, RunFilter, Wakeup
 from tests.services.fakes import run_id
 from tests.services.tasks import Bench, main, ship

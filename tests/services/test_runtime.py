@@ -122,3 +122,19 @@ def test_what_is_no_sqs_event_is_the_callers_error(event: Any) -> None:
 def test_a_record_without_a_body_fails_alone() -> None:
     runtime = Runlane(lane=Lane(FakeStorage(), FakeTransport(), parse_wakeup), queues=[main], tasks=[ship])
     assert runtime.execute_deliveries([{"messageId": "a"}]) == ("a",)
+
+
+def test_a_runtime_renewed_after_a_snapshot_has_a_name_and_connections_of_its_own() -> None:
+    storage, transport = FakeStorage(), FakeTransport()
+    runtime = Runlane(lane=Lane(storage, transport), queues=[main], tasks=[ship])
+    runs, name = runtime.runs, runtime.parts.settings.name
+    runtime.renew()
+    assert runtime.parts.settings.name != name
+    assert runtime.lane.storage is storage
+    assert runtime.runs is not runs
+
+
+def test_a_name_that_was_given_is_kept() -> None:
+    runtime = Runlane(lane=Lane(FakeStorage(), FakeTransport()), queues=[main], tasks=[ship], worker_name="mine")
+    runtime.renew()
+    assert runtime.parts.settings.name == "mine"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 
 from runlane.domain.finding import Finding
 from runlane.domain.queue import QueueStats
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary
+from runlane.domain.records import AttemptRecord, EventRecord, RunRecord, RunSummary
 from runlane.domain.schedule import Fire, ScheduleRecord
 
 

@@ -22,7 +22,7 @@ from runlane.domain.options import SingletonMode
 from runlane.domain.run import Status
 
 if TYPE_CHECKING:
-    from runlane.domain.run import RunRecord
+    from runlane.domain.records import RunRecord
     from runlane.runtime import Runlane
     from runlane.services.options import RunNowOptions
     from runlane.services.payload import AnyTask

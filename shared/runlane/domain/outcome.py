@@ -77,22 +77,19 @@ class Settlement(NamedTuple):
     """Of a release: earlier failures in a row still count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     """The handler returned; its value is already JSON text."""
 
     result: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     """The handler, or the codec around it, raised."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(NamedTuple):
     """The handler released the run, suspended, or stopped because it was asked to. `keeps_failures`: the worker brought it about."""
 
     delay: timedelta
@@ -100,8 +97,7 @@ class Released:
     keeps_failures: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(NamedTuple):
     """The attempt had not ended by its deadline."""
 
     after: timedelta
@@ -112,8 +108,7 @@ class Lost:
     """Nobody extended the lease until it expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotStarted:
+class NotStarted(NamedTuple):
     """Claimed, but this process cannot start it."""
 
     delay: timedelta = ZERO

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-import tzdata  # type: ignore[import-untyped]
+from zoneinfo import available_timezones
 
 from runlane.domain.durations import Duration, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
@@ -187,8 +187,12 @@ def _zone_faults(timezone: object) -> Iterator[str]:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Names that mean the same on every machine: of files there are more. A list, since to look for the files takes a cold start 20 ms."""
-    return frozenset(Path(tzdata.__file__).with_name("zones").read_text(encoding="utf-8").split()) - {"Factory"}
+    """Names that mean the same on every machine. Of files there are more: a machine's own zone, and on some any path."""
+    found = find_spec("tzdata")
+    if found is None or found.origin is None:
+        return frozenset(available_timezones() - {"localtime", "Factory"})
+    # The package's own list: to look for the files takes a cold start 20 ms.
+    return frozenset(Path(found.origin).with_name("zones").read_text(encoding="utf-8").split()) - {"Factory"}
 
 
 def _kind_faults(cron: object, queue: object, enabled: object, catch_up: object) -> Iterator[str]:

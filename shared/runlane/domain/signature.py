@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CALL = "a handler is called with (payload) or (payload, ctx)"
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerSignature:
+class HandlerSignature(NamedTuple):
     payload_type: Any
     is_async: bool
     takes_context: bool

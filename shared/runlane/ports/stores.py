@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
 from runlane.domain.options import SingletonMode
 from runlane.domain.outcome import Settlement
 from runlane.domain.queue import Queue, QueueStats
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, RunSummary, Source, Status, TriggerOutcome
+from runlane.domain.run import Source, Status, TriggerOutcome
+
+if TYPE_CHECKING:
+    from runlane.domain.records import AttemptRecord, EventRecord, RunRecord, RunSummary
 
 
 class NewRun(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
-from random import Random
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.domain.durations import ZERO
@@ -122,7 +122,7 @@ class Pipeline:
         self._codec = codec
         self._middleware = tuple(reversed(middleware))
         self._clock = clock
-        self._rng = rng or Random()
+        self._rng = rng or SystemRandom()
         self._store_tracebacks = store_tracebacks
 
     def execute(self, attempt: Attempt) -> None:

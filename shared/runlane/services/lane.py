@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from runlane.ports.source import MessageSource
-from runlane.ports.storage import Storage
 from runlane.ports.transport import DeliveryMessage, Transport
 
-Sources = Callable[[Collection[str]], Sequence[MessageSource]]
+if TYPE_CHECKING:
+    from runlane.ports.source import MessageSource
+    from runlane.ports.storage import Storage
+
+Sources = Callable[[Collection[str]], "Sequence[MessageSource]"]
 """From queues to what carries their messages, for a consumer to receive from."""
 
 ParseWakeup = Callable[[str, str], DeliveryMessage]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runlane.domain.ids import RunId
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedRecord:
+class GroupedRecord(NamedTuple):
     """`run_id` is None if the message cannot be read, which returns it and holds its group."""
 
     message_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +23,6 @@ AnyTask = Task[Any, Any]
 
 _SUSPECTS = re.compile(rb"null|NaN|Infinity|\\u0000")
 """What a lossy rendering leaves in the text; its absence proves that no slow look is needed."""
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _SUSPECT_NUMBER = re.compile(rb"[0-9]{%d}" % (LONGEST_NUMBER + 1))
 
 
@@ -69,6 +69,11 @@ class PayloadCodec:
         if len(text) > self._max_bytes:
             raise _too_large(PAYLOAD_TOO_LARGE, "payload", len(text), self._max_bytes)
         return text.decode()
+
+
+@cache
+def _anything() -> TypeAdapter[Any]:
+    return TypeAdapter(Any)
 
 
 def canonical_hash(text: str) -> str:
@@ -125,7 +130,7 @@ def _result_faults(value: Any) -> Iterable[Mapping[str, str]]:
     """Both renderings again: what a model makes null in JSON is a number still in the Python one."""
     try:
         yield from json_faults(to_jsonable_python(value, by_alias=True, inf_nan_mode="constants"))
-        yield from json_faults(_ANYTHING.dump_python(value, by_alias=True, warnings=False))
+        yield from json_faults(_anything().dump_python(value, by_alias=True, warnings=False))
     except (PydanticSerializationError, ValueError):
         return
 

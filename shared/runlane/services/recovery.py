@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from random import Random
+from random import SystemRandom
 
 from runlane.domain.outcome import Counters, Lost, Settlement, decide
 from runlane.ports.stores import ExpiredLease
 from runlane.services.attempt import DEFAULT_RETRY
 from runlane.services.payload import AnyTask
 
-_rng = Random()
+# Without a state that a snapshot could give to many processes, to try again all at once.
+_rng = SystemRandom()
 
 
 def recover(expired: ExpiredLease, tasks: Mapping[str, AnyTask]) -> Settlement:

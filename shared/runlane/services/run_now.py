@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from runlane.domain.errors import ContractError, InvariantError
 from runlane.domain.outcome import Failure
-from runlane.domain.run import RunRecord, Source, TriggerOutcome
+from runlane.domain.records import RunRecord
+from runlane.domain.run import Source, TriggerOutcome
 from runlane.ports.operations import OperationStore, StartedRun
 from runlane.ports.stores import ClaimBatch, NewRun, RecordedRun, RunStore, TriggerBatch, Wakeup
 from runlane.services.batch import Batch

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 from runlane.domain.errors import ConflictError, UnavailableError
 from runlane.domain.ids import RunId
@@ -20,8 +21,7 @@ Meanwhile = Callable[[], None]
 """Called before each further try, for what cannot wait as long as storage is out of reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextClaim:
+class NextClaim(NamedTuple):
     """What to go on with in the transaction that settles: up to `limit` of these queues' oldest dispatch rows."""
 
     queues: Collection[str]

@@ -10,7 +10,8 @@ from runlane.domain.durations import ZERO
 from runlane.domain.errors import ConfigurationError, ContractError, UnavailableError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind, Settlement
-from runlane.domain.run import RunSummary, Status
+from runlane.domain.records import RunSummary
+from runlane.domain.run import Status
 from runlane.ports.stores import ClaimedRun
 from runlane.runtime import Runlane
 from runlane.services.operate.runs import LARGEST_PAGE

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from runlane.adapters.postgres.aging import PostgresAging
 from runlane.domain.errors import ContractError
 from runlane.domain.ids import RunId, parse_run_id
-from runlane.domain.run import RunSummary, Status
+from runlane.domain.records import RunSummary
+from runlane.domain.run import Status
 from runlane.runtime import Runlane
 from runlane.services.operate.runs import LARGEST_PAGE
 from runlane.services.payload import AnyTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from runlane.domain.run import RunRecord
+from runlane.domain.records import RunRecord
 from runlane.testing.difference import shown
 
 MOST_RUNS = 10

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.queue import Queue
-from runlane.domain.run import RunRecord
+from runlane.domain.records import RunRecord
 from runlane.runtime import Runlane
 from runlane.services.operate.runs import LARGEST_PAGE
 from runlane.services.payload import AnyTask, PayloadCodec

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 
 from runlane.adapters.local.sqs import LocalQueue, LocalSqs
-from runlane.domain.run import RunRecord, Status
+from runlane.domain.records import RunRecord
+from runlane.domain.run import Status
 from runlane.runtime import Runlane
 from tests.acceptance.failures.processes import WorkerProcess
 from tests.waiting import PATIENCE, until

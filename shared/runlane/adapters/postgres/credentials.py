@@ -41,10 +41,6 @@ class SecretSource:
             self._conninfo = self._read()
         return self._conninfo
 
-    def forget(self) -> None:
-        """Ask anew next time."""
-        self._conninfo = None
-
     def password(self) -> str:
         """That of the login; asked anew each time."""
         return str(self._secret()["password"])
@@ -105,10 +101,6 @@ class TokenSource:
             self._made_at = time.time()
             self._conninfo = with_verified_tls({**self._address, "password": self._token()}, ca=self._ca)
         return self._conninfo
-
-    def forget(self) -> None:
-        """Make another next time."""
-        self._conninfo = None
 
     def _token(self) -> str:
         host, user, port = (str(self._address.get(part, "")) for part in ("host", "user", "port"))

@@ -24,6 +24,7 @@ _TRANSIENT = (
 )
 _OUTAGES = ("08", "53", "57", "58")
 """Classes of SQLSTATE: connections, resources, an operator, the system."""
+_TRUST = "name a file with the roots that signed its certificate, for RDS AWS's global-bundle.pem, and reach it by a name that this is for"
 _NAMING = (errors.ObjectNotInPrerequisiteState, errors.DependentObjectsStillExist)
 """Raised by statements about tables: their message names objects, and never a value."""
 
@@ -50,6 +51,9 @@ def translate(error: psycopg.Error) -> RunlaneError:
         return ConfigurationError([f"{fault}, with RUNLANE_DATABASE_ROLE naming that role"], code="privilege_missing")
     if isinstance(error, _NAMING):
         state = f"{state}: {error.diag.message_primary}"
+    if isinstance(error, psycopg.OperationalError) and (line := next((one for one in str(error).splitlines() if "certificate" in one), "")):
+        fault = f"the database is not believed to be what it says ({line.strip()})"
+        return ConfigurationError([f"RUNLANE_DATABASE_CA: {fault}; {_TRUST}"], code="certificate_refused")
     if isinstance(error, (*_TRANSIENT, psycopg.OperationalError, psycopg.InterfaceError)):
         return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__})")
     return InvariantError("storage_refused", f"the database refused a statement ({state or type(error).__name__})")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runlane.adapters.sqs.bindings import Source
 from runlane.adapters.sqs.client import SqsClient
 from runlane.adapters.sqs.faults import TRANSPORT_UNAVAILABLE, Fault, classify
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Where an SQS queue is: a URL, or a name and possibly its owner. Logical queues at one address share batches."""
 
     url: str | None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from runlane.adapters.sqs.bindings import Fifo
@@ -19,8 +18,7 @@ MAX_BATCH_BYTES = 1024 * 1024
 MAX_DELAY_SECONDS = 900
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One message, its size in bytes, and its wakeup's place in the input; `due_at` on the monotonic clock, if it is to be delayed."""
 
     position: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Operation = Literal["publish", "get_queue_url", "receive", "delete", "hide"]
 
@@ -40,8 +39,7 @@ _STALE_SIGNATURE = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestE
 _RETRYABLE_CODES = _THROTTLED | _TRANSIENT | _STALE_SIGNATURE
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """Why a wakeup was not sent. `code` is stable; `detail` is at most 300 characters and for people."""
 
     code: str

@@ -13,7 +13,7 @@ from runlane.cli.runs.single import document, following, sheet
 from runlane.domain.errors import ContractError, NotFoundError
 
 if TYPE_CHECKING:
-    from runlane.domain.run import RunRecord
+    from runlane.domain.records import RunRecord
     from runlane.runtime import Runlane
 
 Singleton = Annotated[str | None, typer.Option("--singleton-key", help="The active run with this key.", metavar="KEY")]

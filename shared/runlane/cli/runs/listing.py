@@ -26,7 +26,7 @@ from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer, table
 from runlane.cli.text import command_line
 from runlane.domain.nearest import did_you_mean
-from runlane.domain.run import RunSummary
+from runlane.domain.records import RunSummary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

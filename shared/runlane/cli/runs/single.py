@@ -12,7 +12,8 @@ from runlane.cli.options import AppPath, AsJson, Every, RunId, Watch
 from runlane.cli.output import answer, cell, plain, table
 from runlane.cli.watch import View, interval, watch
 from runlane.domain.outcome import Failure
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Status
+from runlane.domain.records import AttemptRecord, EventRecord, RunRecord
+from runlane.domain.run import Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

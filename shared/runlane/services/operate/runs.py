@@ -9,8 +9,9 @@ from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId, parse_run_id, validate_key
 from runlane.domain.queue import Queue
+from runlane.domain.records import AttemptRecord, EventRecord, RunRecord
 from runlane.domain.registry import QueueRegistry
-from runlane.domain.run import AttemptRecord, EventRecord, RunRecord, Source, Status
+from runlane.domain.run import Source, Status
 from runlane.ports.clock import Clock
 from runlane.ports.operations import OperationStore
 from runlane.ports.stores import Page, RunStore
