@@ -62,6 +62,7 @@ def open_world(dsn: str, connection: psycopg.Connection, databases: Databases, m
         monkeypatch.setattr(catalog, "build", lambda: Runlane(lane=lane, queues=queues, tasks=tasks, environment=ENVIRONMENT, **options))
         _forget_runtime()
         runlane = bootstrap.runtime()
+        runlane.start()  # As a resident worker does; what it would tell is told.
         runlane.queues.put_in_force(actor="test")
         return World(runlane, wire, factories.Lane(databases.storage(dsn), connection))
 
