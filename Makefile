@@ -6,6 +6,7 @@ PIP := -m pip --disable-pip-version-check install --quiet --no-deps
 LOCAL := .venv/local.installed
 DEV := .venv/dev.installed
 BUILD := .venv-build/build.installed
+E2E := .venv-e2e/e2e.installed
 LOCK := .venv/bin/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
 ANYWHERE := --python-version 3.11 --universal
 LAMBDA := --python-version 3.13 --python-platform aarch64-manylinux_2_28
@@ -18,10 +19,10 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-thorough lint format docs bench gate build lock clean
+.PHONY: help demo dev test test-thorough e2e lint format docs bench gate build lock clean
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(LOCAL) ## two thousand runs through the real handlers, on a local Postgres and SQS
 	@.venv/bin/runlane demo
@@ -29,11 +30,14 @@ demo: $(LOCAL) ## two thousand runs through the real handlers, on a local Postgr
 dev: $(LOCAL) ## the whole product on this machine, until interrupted
 	@.venv/bin/runlane dev
 
-test: $(DEV) ## every test but the thorough ones
-	.venv/bin/python -m pytest -m "not thorough" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: $(DEV) ## every test but the thorough ones and the deployed stack's
+	.venv/bin/python -m pytest -m "not thorough and not e2e" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-thorough: $(DEV) ## what those show, in every other shape and order
 	.venv/bin/python -m pytest -m thorough --numprocesses 3 --dist load
+
+e2e: $(DEV) $(BUILD) $(E2E) ## builds the stack, deploys it to a local AWS and works it (needs python3.13 on PATH)
+	.venv/bin/python -m pytest tests/e2e -m e2e
 
 lint: $(DEV) ## style, types and the direction of imports
 	.venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/lint-imports
@@ -59,11 +63,12 @@ lock: $(DEV) ## pin every requirements file anew from pyproject.toml
 	$(LOCK) $(LAMBDA) pyproject.toml --constraint requirements.txt --output-file layers/dependencies/requirements.txt
 	$(LOCK) $(ANYWHERE) --group build --output-file requirements-build.txt
 	$(LOCK) --python-version 3.13 --python-platform x86_64-manylinux_2_28 --group lambda --constraint requirements.txt --output-file requirements-lambda.txt
+	$(LOCK) --python-version 3.13 --universal --group e2e --output-file requirements-e2e.txt
 	$(foreach peer,$(PEERS),$(LOCK) $(ANYWHERE) $(PINS)/$(peer).in --output-file $(PINS)/$(peer).txt &&) true
 	$(LOCK) --python-version 3.12 --universal $(PINS)/oban.in --output-file $(PINS)/oban.txt
 
 clean: ## away with what was installed and built
-	rm -rf .venv .venv-build .venv-bench .aws-sam
+	rm -rf .venv .venv-build .venv-bench .venv-e2e .aws-sam
 
 .venv .venv-build:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with venv is needed: install it, or name it with make PYTHON=..." >&2; exit 1; }
@@ -81,4 +86,10 @@ $(DEV): requirements-dev.txt $(LOCAL)
 
 $(BUILD): requirements-build.txt | .venv-build
 	@.venv-build/bin/python $(PIP) --require-hashes --requirement requirements-build.txt
+	@touch $@
+
+# The functions run on the Python of the emulator itself, so it is theirs.
+$(E2E): requirements-e2e.txt
+	@python3.13 -m venv .venv-e2e
+	@.venv-e2e/bin/python $(PIP) --require-hashes --requirement requirements-e2e.txt
 	@touch $@

@@ -20,6 +20,7 @@ LOCAL = ROOT / "requirements.txt"
 DEV = ROOT / "requirements-dev.txt"
 BUILD = ROOT / "requirements-build.txt"
 LAMBDA = ROOT / "requirements-lambda.txt"
+E2E = ROOT / "requirements-e2e.txt"
 IN_LAMBDA = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux", "platform_machine": "aarch64"}
 
 PROJECT = PYPROJECT["project"]["dependencies"]
@@ -73,8 +74,9 @@ def test_the_local_requirements_hold_the_product_and_its_local_lane_and_nothing_
         (DEV, [*EVERYWHERE, *TESTING, *GROUPS["dev"]]),
         (BUILD, GROUPS["build"]),
         (LAMBDA, GROUPS["lambda"]),
+        (E2E, GROUPS["e2e"]),
     ],
-    ids=["layer", "local", "dev", "build", "lambda"],
+    ids=["layer", "local", "dev", "build", "lambda", "e2e"],
 )
 def test_every_pin_is_within_the_range_asked_for(path: Path, lines: list[str]) -> None:
     pinned = pins(path)
@@ -88,7 +90,7 @@ def test_what_is_tested_is_what_ships(path: Path) -> None:
     assert {name: version for name, version in pins(path).items() if tested.get(name) != version} == {}
 
 
-@pytest.mark.parametrize("path", [LAYER, LOCAL, DEV, BUILD, LAMBDA], ids=["layer", "local", "dev", "build", "lambda"])
+@pytest.mark.parametrize("path", [LAYER, LOCAL, DEV, BUILD, LAMBDA, E2E], ids=["layer", "local", "dev", "build", "lambda", "e2e"])
 def test_every_pin_carries_its_hashes(path: Path) -> None:
     entries = re.split(r"\n(?=[a-z])", path.read_text())[1:]
     assert entries
