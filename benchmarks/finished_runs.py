@@ -1,7 +1,7 @@
 """CPU of the server and buffers per no-op run, claim to settled in tens, beside 1,000,000 finished runs and in an empty database.
 
-The finished runs are written by SQL as the storage would have left them, over the weeks for which there are partitions, and analysed. Lots
-of 2,000 runs are then measured in turn in both databases.
+The finished runs are written by SQL as the storage would have left them, over the last twenty days in their time partitions, and analysed.
+Lots of 2,000 runs are then measured in turn in both databases.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.ports.stores import NewRun
 
 NAME = "bench_finished"
-# Ids of the weeks that are there, at random instants; the random part of each is its number.
+# At random instants of the last twenty days; the random part of each id is its number.
 FILL: tuple[LiteralString, ...] = (
+    "SELECT runlane.ensure_partitions_v1(now() - interval '21 days', 3)",
     """CREATE TEMP TABLE old AS
     SELECT (left(runlane.run_id_floor_v1(x.at)::text, 14) || '7000-8000-' || lpad(to_hex(x.n), 12, '0'))::uuid AS run_id, x.at
-    FROM (SELECT n, now() + random() * interval '20 days' AS at FROM generate_series(1, %(count)s::bigint) n) x""",
+    FROM (SELECT n, now() - random() * interval '20 days' AS at FROM generate_series(1, %(count)s::bigint) n) x""",
     """INSERT INTO runlane.run (run_id, queue_id, task, max_attempts, created_at, run_at, payload)
     SELECT o.run_id, q.queue_id, 'noop', 3, o.at, o.at, '{"number":1}' FROM old o, runlane.queue q WHERE q.name = %(queue)s ORDER BY 1""",
     """INSERT INTO runlane.outcome (run_id, status, attempt, failures, seq, ended_at, due_at, result)
