@@ -69,7 +69,7 @@ class Side:
 
 
 def run(cluster: BenchCluster, *, quick: bool) -> Table:
-    finished, lot, rounds = (20_000, 500, 3) if quick else (1_000_000, LOT, 5)
+    finished, lot, rounds = (20_000, 500, 3) if quick else (1_000_000, LOT, 15)
     measured: dict[str, list[tuple[float, float]]] = {f"{NAME}_full": [], f"{NAME}_empty": []}
     with ExitStack() as stack:
         sides = []
