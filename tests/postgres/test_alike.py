@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -103,6 +104,23 @@ def test_a_call_of_two_queues_is_not_alike(lane: Lane) -> None:
     lane.queues(Queue("work"), Queue("other"))
     batch = lane.storage.triggers.trigger_runs([new_run("work"), new_run("other")], eager=True)
     assert sorted(wakeup.queue for wakeup in batch.wakeups) == ["other", "work"]
+
+
+def test_what_only_python_calls_equal_is_kept_apart(lane: Lane) -> None:
+    lane.queues(Queue("work"))
+    given = [{"sure": True}, {"sure": 1}, {"sure": 1.0}]
+    batch = lane.storage.triggers.trigger_runs([new_run("work", meta=meta) for meta in given], eager=True)
+    found = dict(lane.connection.execute("SELECT run_id::text, meta::text FROM runlane.run").fetchall())
+    assert [found[one.run_id] for one in batch.runs] == [json.dumps(meta) for meta in given]
+
+
+def test_ids_of_a_large_batch_are_in_order_and_random_to_the_last_digit(lane: Lane) -> None:
+    lane.queues(Queue("work", dispatch_window=20_000))
+    found = [run.run_id for run in lane.storage.triggers.trigger_runs([new_run("work")] * 10_000, eager=True).runs]
+    assert found == sorted(found)
+    assert {one[14] + one[19] for one in found} == {"78"}
+    for place in (20, 24, 27, 28, 29, 35):
+        assert {one[place] for one in found} == set("0123456789abcdef")
 
 
 def test_the_window_holds_but_for_what_others_took_within_a_second(lane: Lane) -> None:

@@ -77,7 +77,12 @@ def are_alike(runs: Sequence[NewRun]) -> bool:
     if first.delay or first.run_at or first.idempotency_key or first.singleton_key or first.source:
         return False
     shared, queue, task = first[_SHARED_FROM:], first.queue, first.task
-    return all(run[_SHARED_FROM:] == shared and run.queue == queue and run.task == task for run in runs)
+    return all(run[_SHARED_FROM:] == shared and run.queue == queue and run.task == task and _is_same(run.meta, first.meta) for run in runs)
+
+
+def _is_same(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """As JSON: for Python, true is 1 and 1 is 1.0."""
+    return one is other or json.dumps(one) == json.dumps(other)
 
 
 def encode_alike(runs: Sequence[NewRun]) -> dict[str, Any]:
