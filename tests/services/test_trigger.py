@@ -187,6 +187,13 @@ def test_items_may_have_options_of_their_own(bench: Bench) -> None:
     assert bench.runlane.trigger_many(ship, []) == ()
 
 
+def test_items_may_say_what_their_call_leaves_out() -> None:
+    bench = Bench([ship], [slow, Queue("fast")])
+    items = [Item({"number": 1}, queue=slow, singleton_key="a"), Item({"number": 2}, queue="fast", singleton_key="b")]
+    bench.runlane.trigger_many(ship, items, singleton_mode="latest")
+    assert [(run.queue, run.singleton_key) for run in bench.storage.triggers.recorded] == [("slow", "a"), ("fast", "b")]
+
+
 def test_too_many_items_are_refused(bench: Bench) -> None:
     with pytest.raises(ContractError, match="10001"):
         bench.runlane.trigger_many(ship, [None] * (MAX_ITEMS + 1))

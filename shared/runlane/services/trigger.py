@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -107,12 +107,14 @@ class Trigger:
     def _all_made(self, task: AnyTask, items: Sequence[Any], options: TriggerOptions) -> list[NewRun]:
         made: list[NewRun] = []
         faults: list[Mapping[str, Any]] = []
-        make = self._runs.maker(task, options)
+        make: Callable[[Any], NewRun] | None = None
         for index, item in enumerate(items):
             try:
                 if isinstance(item, Item) and item.options:
                     made.append(self._runs.make(task, item.payload, _merged(options, item.options)))
                 else:
+                    # Not before some item has to do with these options alone: others may say what they leave out.
+                    make = make or self._runs.maker(task, options)
                     made.append(make(item.payload if isinstance(item, Item) else item))
             except RunlaneError as error:
                 faults.append({"index": index, "code": error.code, "message": error.message, **error.meta})
