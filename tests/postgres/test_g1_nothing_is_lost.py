@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
 
@@ -9,6 +11,7 @@ import psycopg
 import pytest
 
 from runlane.adapters.local.postgres import LocalPostgres
+from runlane.adapters.postgres import connection as sessions
 from runlane.adapters.postgres.migrate import migrate
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.errors import UnavailableError
@@ -71,6 +74,23 @@ def test_a_mark_that_comes_late_speaks_of_its_own_wakeup_only(lane: Lane, queue:
     lane.storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=True), age=10.0)])
     lane.age_publication(run_id)
     assert ids(lane.storage.maintenance.claim_unpublished(limit=10).wakeups) == [run_id]
+
+
+def test_a_mark_that_waits_for_a_login_speaks_of_its_own_wakeup_only(
+    lane: Lane, queue: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the run was claimed, failed, and was dispatched again by a worker that dies before it publishes."""
+    run_id = lane.trigger_one(queue)
+
+    def late(conninfo: str, connect: Callable[[str], psycopg.Connection] = sessions.connect) -> psycopg.Connection:
+        lane.connection.execute("SELECT pg_sleep(0.02)")
+        lane.connection.execute("UPDATE runlane.dispatch SET publish_claimed_at = clock_timestamp()")
+        return connect(conninfo)
+
+    with closing(PostgresStorage(dsn)) as storage, monkeypatch.context() as patched:
+        patched.setattr(sessions, "connect", late)
+        storage.triggers.mark_published([PublishMark(PublishResult(run_id, published=True))])
+    assert lane.value("SELECT publish_status FROM runlane.dispatch") == "claimed"
 
 
 def test_a_lost_wakeup_expires_to_its_old_place_with_a_doubling_timeout(lane: Lane, queue: str) -> None:

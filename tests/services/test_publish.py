@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from runlane.domain.errors import UnavailableError
 from runlane.ports.stores import PublishMark, Wakeup
 from runlane.services.publish import FORGET_AFTER, MARK_AFTER, MOST_UNMARKED, Publisher
+from tests.postgres.factories import at_once
 from tests.services.fakes import FakeTransport, FakeTriggers, run_id
 
 
@@ -119,3 +121,12 @@ def test_marks_that_fail_fail_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch
     desk.send()
     desk.publisher.flush()
     assert desk.told.events == ["publish.unmarked"]
+
+
+def test_threads_that_send_at_once_mark_each_wakeup_once(desk: Desk) -> None:
+    def send() -> list[str]:
+        return [run for _ in range(50) for run in desk.send(MOST_UNMARKED // 100)]
+
+    sent = chain.from_iterable(at_once(*[send] * 8))
+    desk.publisher.flush()
+    assert sorted(chain.from_iterable(desk.marked)) == sorted(sent)

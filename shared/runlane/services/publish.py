@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from threading import Lock
+from contextlib import suppress
 
 from runlane.domain.errors import RunlaneError
 from runlane.ports.clock import Clock
@@ -31,8 +31,8 @@ class Publisher:
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
+        # Without a lock, which a fork could leave to a child for ever: threads put at one end and take at the other.
         self._unmarked: deque[tuple[float, PublishResult]] = deque()
-        self._lock = Lock()
 
     def publish(self, wakeups: Sequence[Wakeup]) -> int:
         """Send wakeups and have them marked; the number sent. Without a transport, those that poll find the runs by themselves."""
@@ -42,7 +42,7 @@ class Publisher:
         results = self._sent(self._transport, wakeups)
         failed = [result for result in results if not result.published]
         # A hint that was sent has no row to mark.
-        self._keep([(began, result) for result in results if result.published and not result.hint])
+        self._unmarked.extend((began, result) for result in results if result.published and not result.hint)
         self._mark([(began, result) for result in failed] + self._taken(MARK_AFTER))
         return len(results) - len(failed)
 
@@ -60,17 +60,13 @@ class Publisher:
             self._telemetry.emit("publish.failed", count=len(failed), error=failed[0].error)
         return results
 
-    def _keep(self, sent: Sequence[tuple[float, PublishResult]]) -> None:
-        with self._lock:
-            self._unmarked += sent
-
     def _taken(self, age: float) -> list[tuple[float, PublishResult]]:
         """What is to be marked now: all, once the oldest is as old as that or there are too many, but for what is given up."""
-        now = self._clock.monotonic()
-        with self._lock:
-            if not self._unmarked or (now - self._unmarked[0][0] < age and len(self._unmarked) < MOST_UNMARKED):
-                return []
-            taken, self._unmarked = self._unmarked, deque()
+        now, taken = self._clock.monotonic(), list[tuple[float, PublishResult]]()
+        with suppress(IndexError):
+            if now - self._unmarked[0][0] >= age or len(self._unmarked) >= MOST_UNMARKED:
+                while True:
+                    taken.append(self._unmarked.popleft())
         return [(began, result) for began, result in taken if now - began < FORGET_AFTER]
 
     def _mark(self, sent: Sequence[tuple[float, PublishResult]]) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Protocol
@@ -20,6 +20,8 @@ from psycopg.types.string import TextLoader
 from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.partitions import WEEKS_AHEAD, lacks_partition
 from runlane.adapters.postgres.statements import statements_of
+
+Parameters = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 _IDLE_CHECK_AFTER = 1.0
 _CUT_PATIENCE = 1.0
@@ -69,8 +71,8 @@ class Session:
         self._process = os.getpid()
         self._used_at = 0.0
 
-    def run(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
-        """The rows of one named statement, which is a whole transaction."""
+    def run(self, name: str, parameters: Parameters) -> list[Any]:
+        """The rows of one named statement, which is a whole transaction. Parameters may be a function, called when its turn has come."""
         if self._process != os.getpid():
             self._start_over()
         with self._lock:
@@ -82,15 +84,19 @@ class Session:
             finally:
                 self._used_at = time.monotonic()
 
-    def _execute(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
+    def _execute(self, name: str, parameters: Parameters) -> list[Any]:
         try:
-            return self._live().execute(self._statements[name], parameters).fetchall()
+            return self._sent(name, parameters)
         except psycopg.errors.CheckViolation as error:
             if not lacks_partition(error):
                 raise
         # Nobody has made partitions for weeks. Nothing of the statement was kept, so it may begin once more.
-        self._live().execute(self._statements["ensure_partitions"], {"weeks": WEEKS_AHEAD})
-        return self._live().execute(self._statements[name], parameters).fetchall()
+        self._sent("ensure_partitions", {"weeks": WEEKS_AHEAD})
+        return self._sent(name, parameters)
+
+    def _sent(self, name: str, parameters: Parameters) -> list[Any]:
+        cursor = self._live()
+        return cursor.execute(self._statements[name], parameters() if callable(parameters) else parameters).fetchall()
 
     def run_on(self, connection: psycopg.Connection, name: str, parameters: Mapping[str, Any]) -> list[Any]:
         """The same on the caller's connection, inside the caller's transaction."""
