@@ -31,6 +31,25 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
         "ORDER BY vt, is_tenant, id LIMIT",
         "ORDER BY vt, is_tenant DESC LIMIT",
     ),
+    "the short way has a window one too wide": ("take_room_v1", "window_room_v1(q) - p_count", "window_room_v1(q) - p_count + 1"),
+    "the short way passes by those who wait": ("take_room_v1", 'v_room < 0 OR "runlane".has_ready_v1(q.queue_id)', "v_room < 0"),
+    "the short way gives a partition one slot too many": (
+        "end_limited_v1",
+        "q.concurrency_limit - max(occupied)",
+        "q.concurrency_limit + 1 - max(occupied)",
+    ),
+    "the short way gives a partition one slot too few": (
+        "end_limited_v1",
+        "q.concurrency_limit - max(occupied)",
+        "q.concurrency_limit - 1 - max(occupied)",
+    ),
+    "the short way feeds a paused key": ("end_limited_v1", "CASE WHEN NOT bool_or(x.is_paused) THEN sum(x.demand) END", "sum(x.demand)"),
+    "the short way takes the youngest": ("refill_v1", "ORDER BY x.score, x.run_id LIMIT", "ORDER BY x.score DESC, x.run_id LIMIT"),
+    "the short way keeps what it has freed": (
+        "refill_v1",
+        "occupied = x.occupied + x.n, slot_seq",
+        "occupied = p.occupied + x.n, slot_seq",
+    ),
     "a throttle is charged for one of many starts": ("take_starts_v1", "(q).throttle_step * x.n", "(q).throttle_step"),
     "a throttle plans one start too many": ("next_start_v1", "- (q).throttle_burst", "- (q).throttle_burst - (q).throttle_step"),
 }
