@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from runlane.domain.task import task
 from runlane.services.maintenance import PHASES
 from tests.functions.conftest import OpenWorld
 from tests.functions.world import World
-from tests.postgres.databases import ONLOOKER
+from tests.postgres.databases import ONLOOKER, Databases
 
 HANG_UP = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
@@ -38,6 +39,14 @@ def noop(number: int) -> int:
 @pytest.fixture
 def _every_pause_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_IDLE_CHECK_AFTER", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_test_inherits_a_dead_connection(dsn: str, databases: Databases) -> Iterator[None]:
+    """Within a second of its last use nobody asks whether it lives."""
+    databases.cool(dsn)
+    yield
+    databases.cool(dsn)
 
 
 def hang_up(world: World) -> None:
@@ -59,12 +68,16 @@ def test_a_connection_that_died_between_two_invocations_is_replaced_silently(ope
         hang_up(world)
 
 
-def test_one_that_dies_unnoticed_fails_its_message_once_and_the_next_try_works(open_world: OpenWorld) -> None:
+def test_one_that_dies_unnoticed_fails_its_message_once_and_the_next_try_works(
+    open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = open_world([noop])
     run_id = world.runlane.trigger(noop, 1).run.run_id
     (wakeup,) = world.wire.take()
     hang_up(world)
-    assert len(world.deliver(wakeup)["batchItemFailures"]) == 1
+    with monkeypatch.context() as unnoticed:
+        unnoticed.setattr(sessions, "_IDLE_CHECK_AFTER", math.inf)
+        assert len(world.deliver(wakeup)["batchItemFailures"]) == 1
     assert world.deliver(wakeup) == {"batchItemFailures": []}
     assert world.lane.status(run_id) is Status.SUCCEEDED
 

@@ -89,6 +89,10 @@ class Databases:
         """For looking at a database between tests; each statement a transaction of its own."""
         return self._onlooker(str(conninfo_to_dict(dsn)["dbname"]))
 
+    def cool(self, dsn: str) -> None:
+        """Close the connections that outlived tests of this database."""
+        self._cool(str(conninfo_to_dict(dsn)["dbname"]))
+
     def close(self) -> None:
         for name in {*self._warm, *self._looking}:
             self._cool(name)
