@@ -277,7 +277,7 @@ def test_a_queue_that_is_not_there_is_refused_when_schedules_are_put_in_force(wo
     work.put(work.definition())
     stray = work.definition("stray")
     with pytest.raises(ConfigurationError, match="queue 'elsewhere' is not in the database") as raised:
-        work.put(work.definition(), replace(stray, run=stray.run._replace(queue="elsewhere")))
+        work.put(work.definition(), stray._replace(run=stray.run._replace(queue="elsewhere")))
     assert raised.value.code == "queue_not_migrated"
     assert [one.schedule_id for one in work.storage.schedules.list_schedules()] == ["s"]
 
