@@ -53,7 +53,7 @@ PARTS = {
         *(f"runlane.domain.records.{name}" for name in ("RunSummary", "RunRecord", "AttemptRecord", "EventRecord")),
         "runlane.EventType",
         "runlane.domain.outcome.Failure",
-        "runlane.ports.stores.Page",
+        "runlane.domain.records.Page",
         "runlane.QueueStats",
         *(f"runlane.{name}" for name in ("ScheduleRecord", "ScheduleState", "Fire")),
     ],

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.bootstrap import runtime, survive_snapshots
+from runlane.cold_start import uncollected
+
+with uncollected():
+    from runlane.bootstrap import runtime, survive_snapshots
 
 survive_snapshots()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.bootstrap import migrate, migrate_for_stack
+from runlane.cold_start import uncollected
+
+with uncollected():
+    from runlane.bootstrap import migrate, migrate_for_stack
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PAGES = 3
 INVOICES_ON_A_PAGE = 20
@@ -24,8 +24,7 @@ class UnknownExport(Exception):
     """There is no such export, and there will never be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Invoice:
+class Invoice(NamedTuple):
     id: str
     cents: int
 

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from runlane.domain.event import EventType
-    from runlane.domain.queue import Queue, QueueStats, Throttle
+    from runlane.domain.queue import Queue, Throttle
+    from runlane.domain.records import Fire, PausedSchedule, QueueStats, ScheduleRecord, ScheduleState
     from runlane.domain.retry import Exponential, Fixed, NonRetryable, Retry, RetryAfter
     from runlane.domain.run import Source, Status, TriggerOutcome
-    from runlane.domain.schedule import Fire, PausedSchedule, Schedule, ScheduleRecord, ScheduleState
+    from runlane.domain.schedule import Schedule
     from runlane.domain.task import Task, task
     from runlane.runtime import Runlane
     from runlane.services.context import Cancelled, Context, LeaseLost, OutOfTime, Release, Suspension
@@ -38,10 +39,11 @@ _HOMES = {
         "ConfigurationError ConflictError ContractError InvariantError NotFoundError PayloadError RunlaneError UnavailableError"
     ),
     "runlane.domain.event": "EventType",
-    "runlane.domain.queue": "Queue QueueStats Throttle",
+    "runlane.domain.queue": "Queue Throttle",
+    "runlane.domain.records": "Fire PausedSchedule QueueStats ScheduleRecord ScheduleState",
     "runlane.domain.retry": "Exponential Fixed NonRetryable Retry RetryAfter",
     "runlane.domain.run": "Source Status TriggerOutcome",
-    "runlane.domain.schedule": "Fire PausedSchedule Schedule ScheduleRecord ScheduleState",
+    "runlane.domain.schedule": "Schedule",
     "runlane.domain.task": "Task task",
     "runlane.runtime": "Runlane",
     "runlane.services.context": "Cancelled Context LeaseLost OutOfTime Release Suspension",

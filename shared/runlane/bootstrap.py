@@ -25,6 +25,7 @@ from runlane.adapters.powertools import PowertoolsTelemetry
 from runlane.adapters.sqs.bindings import Fifo, SqsBinding, SqsTimers, names_fifo, sqs_queue, sqs_timers
 from runlane.adapters.sqs.envelope import parse_wakeup
 from runlane.adapters.sqs.transport import SqsTransport
+from runlane.cold_start import uncollected
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.nearest import did_you_mean
@@ -91,7 +92,8 @@ def environment_lane(queues: Iterable[Queue], settings: Settings) -> Lane:
 @cache
 def runtime() -> Runlane:
     """The deployer's runtime, built once a process from `RUNLANE_APP`. What differs from the policies in force, the next tick tells."""
-    return load_app(read_settings().app)
+    with uncollected():
+        return load_app(read_settings().app)
 
 
 def survive_snapshots() -> None:

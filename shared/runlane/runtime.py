@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from math import inf
@@ -25,21 +24,19 @@ from runlane.services.attempt import Middleware, Pipeline
 from runlane.services.budget import Remaining
 from runlane.services.catalog import catalog
 from runlane.services.delivery import Delivery, FailureObserver, Record
-from runlane.services.drift import DriftWatch
 from runlane.services.heartbeat import Heartbeat
 from runlane.services.lane import Lane
 from runlane.services.message_groups import group_of
 from runlane.services.new_run import NewRuns
-from runlane.services.options import RunNowOptions, TriggerOptions
 from runlane.services.payload import AnyTask, PayloadCodec
 from runlane.services.pool import AttemptPool
 from runlane.services.publish import Publisher
 from runlane.services.schedules.catalog import scheduled
 from runlane.services.settle import Settler
-from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from runlane.services.drift import DriftWatch
     from runlane.services.maintenance import Maintenance, TickReport
     from runlane.services.maintenance.phase import Upkeep
     from runlane.services.operate.children import Children
@@ -47,14 +44,27 @@ if TYPE_CHECKING:
     from runlane.services.operate.queues import Queues
     from runlane.services.operate.runs import Runs
     from runlane.services.operate.schedules import Schedules
+    from runlane.services.options import RunNowOptions, TriggerOptions
     from runlane.services.resident.worker import Mode, ResidentWorker
     from runlane.services.run_now import RunNow, RunNowResult
+    from runlane.services.trigger import Dispatch, JoinedTransaction, Trigger, TriggerResult
 
 RETURNING_TAKES = 3.0
 """Seconds in which returned messages are shown again, or not; less left, and the answer is more urgent."""
 TICK_MARGIN = 5.0
 """Seconds of a tick's time that are kept for the step under way."""
-_MADE_WHEN_USED = ("runs", "queues", "schedules", "idempotency_keys", "_children", "_run_now", "_upkeep", "_maintenance")
+_MADE_WHEN_USED = (
+    "runs",
+    "queues",
+    "schedules",
+    "idempotency_keys",
+    "_trigger",
+    "_drift",
+    "_children",
+    "_run_now",
+    "_upkeep",
+    "_maintenance",
+)
 
 
 class Runlane:
@@ -159,9 +169,7 @@ class Runlane:
             exit_process=exit_process,
         )
         self._observers = observers
-        self._trigger = Trigger(new_runs, storage.triggers, publisher, telemetry)
         self._new_runs, self._settler, self._keep_for = new_runs, settler, keep_for
-        self._drift = DriftWatch(self.queue_registry, storage.queues, self._schedules, storage.schedules, telemetry)
         for name in _MADE_WHEN_USED:
             self.__dict__.pop(name, None)
 
@@ -191,6 +199,20 @@ class Runlane:
         from runlane.services.operate.idempotency_keys import IdempotencyKeys
 
         return IdempotencyKeys(self._lane.storage.runs)
+
+    @cached_property
+    def _trigger(self) -> Trigger:
+        from runlane.services.trigger import Trigger
+
+        worker = self._worker
+        return Trigger(self._new_runs, self._lane.storage.triggers, worker.publisher, worker.telemetry)
+
+    @cached_property
+    def _drift(self) -> DriftWatch:
+        from runlane.services.drift import DriftWatch
+
+        storage = self._lane.storage
+        return DriftWatch(self.queue_registry, storage.queues, self._schedules, storage.schedules, self._worker.telemetry)
 
     @cached_property
     def _children(self) -> Children:
@@ -235,7 +257,7 @@ class Runlane:
         """Go on as a process of its own, with connections and a name of its own, where many were made of one, as by SnapStart."""
         self.close()
         settings = self._worker.settings
-        self._wire(self._lane, settings=replace(settings, name=_own_name()) if self._has_own_name else settings)
+        self._wire(self._lane, settings=settings._replace(name=_own_name()) if self._has_own_name else settings)
 
     @property
     def lane(self) -> Lane:

@@ -47,7 +47,7 @@ def test_the_product_imports_its_own_modules_not_its_public_face(source: Path) -
 @pytest.mark.parametrize("handler", sorted((ROOT / "functions").rglob("*.py")), ids=named)
 def test_a_handler_is_twenty_lines_at_most_and_imports_only_the_composition_root(handler: Path) -> None:
     assert len(handler.read_text().splitlines()) <= 20
-    assert {name for name in imported(handler) if name.split(".")[0] == "runlane"} == {"runlane.bootstrap"}
+    assert {name for name in imported(handler) if name.split(".")[0] == "runlane"} == {"runlane.bootstrap", "runlane.cold_start"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=named)

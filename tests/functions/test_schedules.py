@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from runlane.domain.errors import ContractError, NotFoundError
 from runlane.domain.queue import Queue
+from runlane.domain.records import ScheduleState
 from runlane.domain.run import Source, Status
-from runlane.domain.schedule import Schedule, ScheduleState
+from runlane.domain.schedule import Schedule
 from runlane.domain.task import Task, task
 from runlane.services.context import Context
 from tests.functions.conftest import OpenWorld

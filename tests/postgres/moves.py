@@ -14,11 +14,12 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
+from runlane.domain.records import Fire
 from runlane.domain.run import TERMINAL
-from runlane.domain.schedule import Fire, Timing
+from runlane.domain.schedule import Timing
 from runlane.ports.operations import PruneFilter
-from runlane.ports.schedules import DueSchedule, Plan, ScheduleDefinition
-from runlane.ports.stores import NewRun
+from runlane.ports.schedules import DueSchedule, Plan
+from runlane.ports.stores import NewRun, ScheduleDefinition
 from tests.postgres.factories import LEASE, T, children, new_run, settlement
 
 SOON = timedelta(milliseconds=1)

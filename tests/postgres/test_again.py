@@ -10,8 +10,8 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.run import Source, Status, TriggerOutcome
-from runlane.ports.stores import RunFilter
 from tests.postgres.factories import STALE, Lane, at_once, children, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres

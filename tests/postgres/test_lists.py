@@ -9,8 +9,8 @@ import pytest
 
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.run import Source, Status
-from runlane.ports.stores import RunFilter
 from tests.postgres.factories import Lane, ids, new_run, settlement
 from tests.postgres.visits import WatchedStorage
 

@@ -16,10 +16,11 @@ import pytest
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue, Throttle
+from runlane.domain.records import Fire
 from runlane.domain.run import Source
-from runlane.domain.schedule import Fire, Timing
-from runlane.ports.schedules import Plan, ScheduleDefinition
-from runlane.ports.stores import ClaimedRun, NewRun, PublishMark, PublishResult
+from runlane.domain.schedule import Timing
+from runlane.ports.schedules import Plan
+from runlane.ports.stores import ClaimedRun, NewRun, PublishMark, PublishResult, ScheduleDefinition
 from tests.postgres.factories import LEASE, PAST, Lane, ids, new_run, settlement
 from tests.postgres.visits import WatchedSession, WatchedStorage
 

@@ -17,10 +17,11 @@ from runlane.domain.errors import ConfigurationError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
+from runlane.domain.records import Fire, RunFilter
 from runlane.domain.run import Source, Status
-from runlane.domain.schedule import Fire, Timing
-from runlane.ports.schedules import Materialized, Plan, ScheduleDefinition
-from runlane.ports.stores import RunFilter
+from runlane.domain.schedule import Timing
+from runlane.ports.schedules import Materialized, Plan
+from runlane.ports.stores import ScheduleDefinition
 from runlane.services.schedules.plan import passed_over, plan
 from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 
@@ -285,7 +286,7 @@ def test_a_queue_that_is_not_there_is_refused_when_schedules_are_put_in_force(wo
 def test_a_tick_whose_clock_was_a_year_ahead_ends_no_schedule(work: Stage) -> None:
     work.put(work.definition("plain"), work.definition("single", singleton_key="k", singleton_mode="latest"))
     for due in work.storage.schedules.due_schedules(limit=100):
-        work.storage.schedules.materialize([plan(replace(due, now=due.now + timedelta(days=365)), AHEAD)])
+        work.storage.schedules.materialize([plan(due._replace(now=due.now + timedelta(days=365)), AHEAD)])
     before = set(fired(work))
     assert work.tick().decided == {"plain", "single"}
     now = work.value("SELECT clock_timestamp()")

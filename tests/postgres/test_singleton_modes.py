@@ -13,8 +13,9 @@ from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.run import Status, TriggerOutcome
-from runlane.ports.stores import NewRun, RunFilter
+from runlane.ports.stores import NewRun
 from tests.postgres.ends import ENDS, claimed
 from tests.postgres.factories import LEASE, PAST, STALE, Lane, ids, new_run, settlement
 

@@ -9,8 +9,9 @@ import pytest
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.outcome import OutcomeKind, Settlement
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.run import Status
-from runlane.ports.stores import PublishMark, PublishResult, RunFilter
+from runlane.ports.stores import PublishMark, PublishResult
 from tests.postgres.factories import Lane, at_once, ids, new_run, settlement
 
 pytestmark = pytest.mark.postgres

@@ -11,21 +11,22 @@ from typing import Any
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind, Settlement
-from runlane.domain.queue import Queue, QueueStats
+from runlane.domain.queue import Queue
+from runlane.domain.records import QueueStats
 from runlane.domain.run import Status, TriggerOutcome
-from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition, Written
+from runlane.ports.maintenance import Gauges, PhaseResult
+from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, Written
 from runlane.ports.stores import (
     ClaimBatch,
     ClaimedRun,
     ExpiredLease,
-    Gauges,
     LeaseState,
     Look,
     NewRun,
-    PhaseResult,
     PublishMark,
     PublishResult,
     RecordedRun,
+    ScheduleDefinition,
     SettleBatch,
     SettledRun,
     TriggerBatch,

@@ -6,7 +6,8 @@ from typing import Any
 from runlane.domain.errors import InvariantError
 from runlane.domain.outcome import Settlement
 from runlane.domain.run import Status
-from runlane.ports.stores import ExpiredLease, PhaseResult, SettleBatch, SettledRun, Wakeup
+from runlane.ports.maintenance import PhaseResult
+from runlane.ports.stores import ExpiredLease, SettleBatch, SettledRun, Wakeup
 from runlane.services.maintenance import PHASES
 from runlane.services.maintenance.recover_leases import GROUP
 from tests.services.fakes import run_id

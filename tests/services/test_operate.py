@@ -10,9 +10,9 @@ import pytest
 from runlane.domain.errors import ConfigurationError, ConflictError, ContractError, NotFoundError
 from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
-from runlane.domain.records import RunRecord
+from runlane.domain.records import Page, RunFilter, RunRecord
 from runlane.domain.run import Status
-from runlane.ports.stores import Page, RunFilter, Wakeup
+from runlane.ports.stores import Wakeup
 from tests.services.fakes import run_id
 from tests.services.tasks import Bench, main, ship
 

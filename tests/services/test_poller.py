@@ -10,7 +10,8 @@ import pytest
 
 from runlane.domain.errors import ConfigurationError, RunlaneError, UnavailableError
 from runlane.domain.task import task
-from runlane.ports.stores import ClaimBatch, Look, PhaseResult, Wakeup
+from runlane.ports.maintenance import PhaseResult
+from runlane.ports.stores import ClaimBatch, Look, Wakeup
 from runlane.services.resident.poller import LONGEST_PAUSE, SHORTEST_PAUSE, Poller
 from runlane.services.resident.polling import Polling
 from runlane.services.resident.vitals import Vitals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +12,8 @@ from pydantic import BaseModel
 
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
-from runlane.domain.schedule import CatchUp, Fire, Schedule, Timing
+from runlane.domain.records import Fire
+from runlane.domain.schedule import CatchUp, Schedule, Timing
 from runlane.domain.task import task
 from runlane.ports.schedules import DueSchedule, Skipped
 from runlane.services.maintenance.materialize_schedules import GROUPS
@@ -238,8 +238,8 @@ def test_what_a_new_timing_passes_over_is_told() -> None:
     bench = Bench()
     bench.storage.schedules.passed = (
         due(HOUR, cron=EACH_MINUTE),
-        replace(due(HOUR, cron="0 9 * * *"), schedule_id="none"),
-        replace(due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus"), schedule_id="martian"),
+        due(HOUR, cron="0 9 * * *")._replace(schedule_id="none"),
+        due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus")._replace(schedule_id="martian"),
     )
     bench.runlane.schedules.put_in_force()
     (fact,) = bench.telemetry.named("schedule.skipped")
@@ -248,7 +248,7 @@ def test_what_a_new_timing_passes_over_is_told() -> None:
 
 def test_a_pass_says_which_schedule_it_cannot_read_and_goes_on_with_the_others() -> None:
     bench = Bench()
-    unknown = replace(due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus"), schedule_id="martian")
+    unknown = due(HOUR, cron=EACH_MINUTE, timezone="Mars/Olympus")._replace(schedule_id="martian")
     bench.storage.schedules.due = [(unknown, due(HOUR, cron=EACH_MINUTE))]
     report = bench.runlane.tick()
     assert (report["counts"]["materialize_schedules"], report["failed"]) == (5, [])
@@ -257,7 +257,7 @@ def test_a_pass_says_which_schedule_it_cannot_read_and_goes_on_with_the_others()
 
 def test_one_whose_runs_the_database_refuses_waits_alone() -> None:
     bench = Bench()
-    bad = replace(due(HOUR, cron=EACH_MINUTE), schedule_id="bad")
+    bad = due(HOUR, cron=EACH_MINUTE)._replace(schedule_id="bad")
     bench.storage.schedules.due = [(bad, due(HOUR, cron=EACH_MINUTE))]
     bench.storage.schedules.refused = {"bad"}
     report = bench.runlane.tick()

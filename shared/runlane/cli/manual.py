@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from runlane.domain.finding import Finding
-from runlane.domain.queue import QueueStats
-from runlane.domain.records import AttemptRecord, EventRecord, RunRecord, RunSummary
-from runlane.domain.schedule import Fire, ScheduleRecord
+from runlane.domain.records import AttemptRecord, EventRecord, Fire, QueueStats, RunRecord, RunSummary, ScheduleRecord
 
 
 def names(record: type) -> tuple[str, ...]:

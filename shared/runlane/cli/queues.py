@@ -19,7 +19,7 @@ from runlane.cli.watch import View, interval, watch
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from runlane.domain.queue import QueueStats
+    from runlane.domain.records import QueueStats
     from runlane.runtime import Runlane
 
 application = typer.Typer(help="Depth, age and blocked keys of queues; pause, resume and weigh.", no_args_is_help=True)

@@ -12,12 +12,12 @@ from runlane.cli.manual import epilog
 from runlane.cli.options import Actor, AppPath, AsJson
 from runlane.cli.output import answer, cell, counted, span, table
 from runlane.cli.runs.single import following
-from runlane.domain.schedule import ScheduleState
+from runlane.domain.records import ScheduleState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runlane.domain.schedule import ScheduleRecord
+    from runlane.domain.records import ScheduleRecord
 
 application = typer.Typer(help="Schedules in force: when they fire; pause, resume, and a run at once.", no_args_is_help=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -39,8 +38,7 @@ class Routing(NamedTuple):
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
+class TaskOptions(NamedTuple):
     """A task's policy. `queue` and `retry` None: the runtime's defaults. `idempotency_ttl` None: only while the owner is active."""
 
     queue: Queue | None = None

@@ -103,9 +103,10 @@ class TimedOut(NamedTuple):
     after: timedelta
 
 
-@dataclass(frozen=True, slots=True)
 class Lost:
     """Nobody extended the lease until it expired."""
+
+    __slots__ = ()
 
 
 class NotStarted(NamedTuple):

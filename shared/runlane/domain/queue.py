@@ -110,26 +110,6 @@ class Queue:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """A queue's counters, read without scanning runs.
-
-    `blocked` counts partitions by what blocks them: `concurrency_limit`, `throttled`, `total_limit`, `window`, `paused`.
-    `oldest_due_for` is how long the oldest due run has waited; None when none is due.
-    """
-
-    queue: str
-    waiting: int
-    scheduled: int
-    due: int
-    dispatched: int
-    running: int
-    oldest_due_for: timedelta | None
-    partitions: int
-    blocked: Mapping[str, int]
-    paused: bool
-
-
 def _assign(instance: object, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(instance, name, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,7 @@ from zoneinfo import available_timezones
 
 from runlane.domain.durations import Duration, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
-from runlane.domain.ids import RunId, validate_name
+from runlane.domain.ids import validate_name
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
 
@@ -109,57 +108,6 @@ class Schedule:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Fire:
-    """One occasion of a schedule. `due_at`: when its run starts, later than `fire_at` by the jitter."""
-
-    fire_at: datetime
-    due_at: datetime
-
-
-class ScheduleState(StrEnum):
-    ACTIVE = "active"
-    PAUSED = "paused"
-    """By an operator, until `schedules.resume`."""
-    DISABLED = "disabled"
-    """By the code, with `enabled=False`."""
-    ENDED = "ended"
-    """It will not fire again."""
-    UNREADABLE = "unreadable"
-    """This process does not know when it fires: a newer release put it in force, or its zone is unknown here."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleRecord:
-    """A schedule in force. `next_fire_at`: None unless it is active. `last_fire_at` and `last_run_id`: of the last fire that has come."""
-
-    schedule_id: str
-    state: ScheduleState
-    task: str
-    queue: str
-    cron: str | None
-    timezone: str | None
-    """Of a cron expression."""
-    every: timedelta | None
-    run_at: datetime | None
-    jitter: timedelta
-    catch_up: CatchUp
-    payload: Any
-    enabled: bool
-    paused_at: datetime | None
-    next_fire_at: datetime | None
-    last_fire_at: datetime | None
-    last_run_id: RunId | None
-
-
-@dataclass(frozen=True, slots=True)
-class PausedSchedule:
-    """A schedule after `schedules.pause`. `cancelled`: how many runs whose time had not come were; 0 if it was paused before."""
-
-    schedule: ScheduleRecord
-    cancelled: int
 
 
 def _name_faults(id: str) -> Iterator[str]:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
-from runlane.domain.schedule import Fire, Timing
-from runlane.ports.stores import NewRun, RecordedRun, Wakeup
+from runlane.domain.schedule import Timing
+from runlane.ports.stores import RecordedRun, ScheduleDefinition, Wakeup
+
+if TYPE_CHECKING:
+    from runlane.domain.records import Fire
 
 Change = Literal["created", "updated", "removed"]
 
 
-class ScheduleDefinition(NamedTuple):
-    """A schedule as it is put in force: everything that its runs are made of, so that firing needs none of the code."""
-
-    schedule_id: str
-    timing: Timing
-    enabled: bool
-    run: NewRun
-
-
-@dataclass(frozen=True, slots=True)
-class DueSchedule:
+class DueSchedule(NamedTuple):
     """A schedule to be looked at. `decided_until`: about fires up to here it is decided. `timing` None: written by a newer release."""
 
     schedule_id: str

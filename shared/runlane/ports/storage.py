@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Protocol
 
 from runlane.ports.bell import Bell
+from runlane.ports.maintenance import MaintenanceStore
 from runlane.ports.operations import OperationStore
 from runlane.ports.schedules import ScheduleStore
-from runlane.ports.stores import DeliveryStore, MaintenanceStore, QueueStore, RunStore, TriggerStore
+from runlane.ports.stores import DeliveryStore, QueueStore, RunStore, TriggerStore
 
 
 class Storage(Protocol):

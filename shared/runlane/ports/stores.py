@@ -7,18 +7,18 @@ values. Times come from the database's clock; nothing here takes a caller's cloc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from runlane.domain.ids import RunId
 from runlane.domain.options import SingletonMode
 from runlane.domain.outcome import Settlement
-from runlane.domain.queue import Queue, QueueStats
+from runlane.domain.queue import Queue
 from runlane.domain.run import Source, Status, TriggerOutcome
+from runlane.domain.schedule import Timing
 
 if TYPE_CHECKING:
-    from runlane.domain.records import AttemptRecord, EventRecord, RunRecord, RunSummary
+    from runlane.domain.records import AttemptRecord, EventRecord, Page, QueueStats, RunFilter, RunRecord
 
 
 class NewRun(NamedTuple):
@@ -51,6 +51,15 @@ class NewRun(NamedTuple):
     """The run that it is a child of, with `manual_retry` and `rerun`."""
     reason: str | None = None
     """Why an operator made it, for its history."""
+
+
+class ScheduleDefinition(NamedTuple):
+    """A schedule as it is put in force: everything that its runs are made of, so that firing needs none of the code."""
+
+    schedule_id: str
+    timing: Timing
+    enabled: bool
+    run: NewRun
 
 
 class RecordedRun(NamedTuple):
@@ -173,15 +182,6 @@ class LeaseState(NamedTuple):
     cancellation_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseResult:
-    """One bounded step of a maintenance phase. `more`: the next one would find something to do, though this one counted nothing."""
-
-    count: int
-    more: bool
-    wakeups: tuple[Wakeup, ...] = ()
-
-
 class Look(NamedTuple):
     """What an idle worker may have to do. `due_in`: time to the next timer of any queue, negative when it is late; None: there is none
     within five minutes. `starts_in`: the same to the next look at these queues that their throttles make worth while; None: no throttled
@@ -253,75 +253,6 @@ class DeliveryStore(Protocol):
     ) -> tuple[SettleBatch, ClaimBatch]:
         """`settle_runs` and `claim_oldest` in one transaction; a run claimed here is not among the wakeups, which are the claim's."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Gauges:
-    """`oldest_due_for`: the wait of the oldest run that could have started, or was dispatched and not claimed. `horizon_for`: since when
-    the oldest transaction that this role sees holds back vacuum. Zero where there is none."""
-
-    oldest_due_for: timedelta
-    horizon_for: timedelta
-
-
-class MaintenanceStore(Protocol):
-    """Repair, one bounded step a call. Each is safe when run twice at once."""
-
-    def due_timers(self, *, look_ahead: timedelta, limit: int) -> PhaseResult:
-        """Make due timers ready, and return hints for those due within the look-ahead."""
-        ...
-
-    def fold_recorded(self, *, limit: int) -> PhaseResult: ...
-
-    def expire_dispatches(self, *, limit: int) -> PhaseResult: ...
-
-    def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
-        """The oldest first, passing over some runs."""
-        ...
-
-    def expire_deadlines(self, *, limit: int) -> PhaseResult:
-        """Apply start and finish time-outs that have passed."""
-        ...
-
-    def dispatch_queues(self, *, limit: int) -> PhaseResult: ...
-
-    def claim_unpublished(self, *, limit: int) -> PhaseResult:
-        """Take over wakeups that were never published, or whose publisher died, for publishing by the caller."""
-        ...
-
-    def ensure_partitions(self) -> PhaseResult:
-        """Make time partitions ahead."""
-        ...
-
-    def retain(self, *, keep_for: timedelta | None, limit: int) -> PhaseResult:
-        """End some of what ended longer ago: a few runs, or a table of a week. `more`: until nothing is left that need not rest."""
-        ...
-
-    def note_tick(self, failed: Sequence[str]) -> Gauges:
-        """Keep that a pass was made now, and which of its phases failed."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """All given conditions hold; None means any."""
-
-    statuses: frozenset[Status] | None = None
-    task: str | None = None
-    queue: str | None = None
-    tenant: str | None = None
-    concurrency_key: str | None = None
-    source: Source | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """`next_cursor` is opaque; give it back with the same filter. None: the last page."""
-
-    data: tuple[RunSummary, ...] = field(default=())
-    next_cursor: str | None = None
 
 
 class RunStore(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from runlane.domain.errors import RunlaneError
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry, drift
-from runlane.ports.schedules import ScheduleDefinition, ScheduleStore
-from runlane.ports.stores import QueueStore
+from runlane.ports.schedules import ScheduleStore
+from runlane.ports.stores import QueueStore, ScheduleDefinition
 from runlane.ports.telemetry import Telemetry
 
 _SCHEDULES = {

@@ -45,7 +45,7 @@ def execute_next(worker: Worker, queues: Collection[str]) -> RunId | None:
     when attempts that ignore their deadlines hold every place.
     """
     worker.require_unclogged()
-    alone = replace(worker, settings=replace(worker.settings, continue_inline_for=0.0))
+    alone = replace(worker, settings=worker.settings._replace(continue_inline_for=0.0))
     intake = OneRun(alone, queues)
     batch = Batch(alone, TimeBudget(worker.clock, None, worker.settings.deadline_margin), {}, intake=intake)
     batch.run()

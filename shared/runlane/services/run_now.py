@@ -98,7 +98,7 @@ class RunNow:
     def _alone(self) -> Worker:
         """A place of its own: a handler that runs another task now would wait for ever if handlers like it held all of the pool's."""
         worker = self._worker
-        settings = replace(worker.settings, concurrency=1, continue_inline_for=0.0)
+        settings = worker.settings._replace(concurrency=1, continue_inline_for=0.0)
         heartbeat = Heartbeat(worker.store, worker.clock, worker.telemetry, lease_for=settings.lease_for, beside=worker.heartbeat)
         pool = AttemptPool(worker.pipeline, 1, beside=worker.pool)
         return replace(worker, settings=settings, pool=pool, heartbeat=heartbeat, exit_process=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -30,13 +29,15 @@ class NextClaim(NamedTuple):
     worker: str
 
 
-@dataclass(slots=True)
 class SettleReport:
     """`wakeups` are still to be published. `unsettled`: nothing could be written. `claimed`: set if there was something to go on with."""
 
-    claimed: ClaimBatch | None = None
-    wakeups: list[Wakeup] = field(default_factory=list)
-    unsettled: list[RunId] = field(default_factory=list)
+    __slots__ = ("claimed", "unsettled", "wakeups")
+
+    def __init__(self) -> None:
+        self.claimed: ClaimBatch | None = None
+        self.wakeups: list[Wakeup] = []
+        self.unsettled: list[RunId] = []
 
 
 class Settler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from runlane.domain.errors import UnavailableError
 from runlane.ports.clock import Clock
@@ -23,8 +23,7 @@ ExitProcess = Callable[[], Any]
 """Ends the process at once, without unwinding threads: `os._exit`."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(NamedTuple):
     """Durations in seconds but `lease_for`.
 
     `queues`: those whose oldest dispatch rows an invocation goes on with. `ordered_queues`: those of which it never does, and whose

@@ -9,7 +9,8 @@ from typing import Any
 
 from runlane.adapters.postgres.connection import Session
 from runlane.adapters.postgres.rows import decode_json, wakeups
-from runlane.domain.queue import Queue, QueueStats
+from runlane.domain.queue import Queue
+from runlane.domain.records import QueueStats
 from runlane.ports.stores import Wakeup
 
 UNLIMITED_DISPATCH_TIMEOUT = timedelta(minutes=5)

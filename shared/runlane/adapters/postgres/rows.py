@@ -17,7 +17,6 @@ from runlane.ports.stores import (
     ClaimedRun,
     ExpiredLease,
     NewRun,
-    PhaseResult,
     RecordedRun,
     Refusal,
     SettleBatch,
@@ -274,8 +273,3 @@ def _settled(
         if settlement.run_id not in refused
     )
     return tuple(settled), refused
-
-
-def phase_result(effects: Sequence[Effect], limit: int, *, counted: str = "counted") -> PhaseResult:
-    count = sum(1 for row in effects if row[0] == counted)
-    return PhaseResult(count, count >= limit, wakeups(effects))

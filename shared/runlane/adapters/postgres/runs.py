@@ -14,9 +14,9 @@ from runlane.adapters.postgres.rows import decode_failure, decode_json, wakeups
 from runlane.domain.errors import ContractError
 from runlane.domain.event import EventType
 from runlane.domain.ids import RunId, parse_run_id
-from runlane.domain.records import AttemptRecord, EventRecord, RunRecord, RunSummary
+from runlane.domain.records import AttemptRecord, EventRecord, Page, RunFilter, RunRecord, RunSummary
 from runlane.domain.run import Source, Status
-from runlane.ports.stores import Page, RunFilter, Wakeup
+from runlane.ports.stores import Wakeup
 
 _ENDS = frozenset(
     {

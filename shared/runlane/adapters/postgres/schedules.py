@@ -12,8 +12,8 @@ from runlane.adapters.postgres.connection import Session
 from runlane.adapters.postgres.rows import decode_json, encode_run, recorded_run, wakeups
 from runlane.domain.errors import ContractError
 from runlane.domain.schedule import Timing
-from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, ScheduleDefinition, StoredSchedule, TriggeredSchedule, Written
-from runlane.ports.stores import Wakeup
+from runlane.ports.schedules import Change, DueSchedule, Materialized, Plan, StoredSchedule, TriggeredSchedule, Written
+from runlane.ports.stores import ScheduleDefinition, Wakeup
 
 
 class PostgresScheduleStore:

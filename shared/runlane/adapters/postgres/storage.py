@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from runlane.adapters.postgres.bell import PostgresBell
 from runlane.adapters.postgres.connection import ConnectionSource, FixedSource, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
-from runlane.adapters.postgres.queues import PostgresQueueStore
-from runlane.adapters.postgres.schedules import PostgresScheduleStore
 from runlane.adapters.postgres.trigger import PostgresTriggerStore
 
 if TYPE_CHECKING:
     from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
     from runlane.adapters.postgres.operations import PostgresOperationStore
+    from runlane.adapters.postgres.queues import PostgresQueueStore
     from runlane.adapters.postgres.runs import PostgresRunStore
+    from runlane.adapters.postgres.schedules import PostgresScheduleStore
 
 
 class PostgresStorage:
@@ -28,12 +28,10 @@ class PostgresStorage:
 
     def __init__(self, source: ConnectionSource | str, *, schema: str = "runlane", lease_for: timedelta = timedelta(seconds=60)) -> None:
         found = FixedSource(source) if isinstance(source, str) else source
-        self._source, self._schema = found, schema
+        self._source, self._schema, self._lease_for = found, schema, lease_for
         self._work, self._heartbeat = Session(found, schema), Session(found, schema)
         self.triggers = PostgresTriggerStore(self._work)
         self.deliveries = PostgresDeliveryStore(self._work, self._heartbeat)
-        self.queues = PostgresQueueStore(self._work, lease_for=lease_for)
-        self.schedules = PostgresScheduleStore(self._work)
 
     # What no delivery needs costs no cold start anything.
 
@@ -54,6 +52,18 @@ class PostgresStorage:
         from runlane.adapters.postgres.operations import PostgresOperationStore
 
         return PostgresOperationStore(self._work)
+
+    @cached_property
+    def queues(self) -> PostgresQueueStore:
+        from runlane.adapters.postgres.queues import PostgresQueueStore
+
+        return PostgresQueueStore(self._work, lease_for=self._lease_for)
+
+    @cached_property
+    def schedules(self) -> PostgresScheduleStore:
+        from runlane.adapters.postgres.schedules import PostgresScheduleStore
+
+        return PostgresScheduleStore(self._work)
 
     def bell(self, queues: Collection[str]) -> PostgresBell:
         return PostgresBell(self._source, self._schema, queues)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 from urllib.parse import unquote, urlsplit
 
 from runlane.domain.errors import ConfigurationError
@@ -18,16 +17,14 @@ _ACCOUNT_ID = re.compile(r"[0-9]{12}")
 _MAX_NAME = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Fifo:
+class Fifo(NamedTuple):
     """A FIFO queue; `message_group` says what is kept in order: each run, the whole queue, or each concurrency key."""
 
     message_group: MessageGroup = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class SqsBinding:
-    """One logical queue and its SQS queue, by URL or by name; a wrong one raises `ConfigurationError` with every fault."""
+class SqsBinding(NamedTuple):
+    """One logical queue and its SQS queue, by URL or by name, as `sqs_queue` makes it."""
 
     queue: Queue
     queue_url: str | None = None
@@ -35,21 +32,13 @@ class SqsBinding:
     queue_owner_account_id: str | None = None
     fifo: Fifo | None = None
 
-    def __post_init__(self) -> None:
-        label = getattr(self.queue, "name", "?")
-        ConfigurationError.raise_if(f"SQS binding of queue {label!r}: {fault}" for fault in _faults(self))
 
-
-@dataclass(frozen=True, slots=True)
-class SqsTimers:
-    """The standard SQS queue that holds back delayed wakeups of FIFO queues; a wrong one raises `ConfigurationError` with every fault."""
+class SqsTimers(NamedTuple):
+    """The standard SQS queue that holds back delayed wakeups of FIFO queues, as `sqs_timers` makes it."""
 
     queue_url: str | None = None
     queue_name: str | None = None
     queue_owner_account_id: str | None = None
-
-    def __post_init__(self) -> None:
-        ConfigurationError.raise_if(f"SQS timers queue: {fault}" for fault in _timers_faults(self))
 
 
 Source = SqsBinding | SqsTimers
@@ -67,12 +56,17 @@ def sqs_queue(
 
     `fifo=Fifo(...)` and a name that ends in `.fifo` require each other. Raises `ConfigurationError` with every fault.
     """
-    return SqsBinding(queue, queue_url, queue_name, queue_owner_account_id, fifo)
+    binding = SqsBinding(queue, queue_url, queue_name, queue_owner_account_id, fifo)
+    label = getattr(queue, "name", "?")
+    ConfigurationError.raise_if(f"SQS binding of queue {label!r}: {fault}" for fault in _faults(binding))
+    return binding
 
 
 def sqs_timers(*, queue_url: str | None = None, queue_name: str | None = None, queue_owner_account_id: str | None = None) -> SqsTimers:
     """Name the standard SQS queue through which retries, releases and delays of FIFO queues go, as `sqs_queue` names one."""
-    return SqsTimers(queue_url, queue_name, queue_owner_account_id)
+    timers = SqsTimers(queue_url, queue_name, queue_owner_account_id)
+    ConfigurationError.raise_if(f"SQS timers queue: {fault}" for fault in _timers_faults(timers))
+    return timers
 
 
 def names_fifo(queue_url: str) -> bool:

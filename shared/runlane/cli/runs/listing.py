@@ -31,7 +31,7 @@ from runlane.domain.records import RunSummary
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from runlane.ports.stores import Page
+    from runlane.domain.records import Page
 
 PAGE = 50
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from runlane.ports.stores import PhaseResult
+from runlane.ports.maintenance import PhaseResult
 from runlane.services.maintenance.phase import LIMIT, Upkeep
 
 LOOK_AHEAD = timedelta(minutes=4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runlane.domain.errors import ConfigurationError, InvariantError
+from runlane.ports.maintenance import PhaseResult
 from runlane.ports.schedules import DueSchedule, Plan, Skipped
-from runlane.ports.stores import PhaseResult
 from runlane.services.maintenance.due_timers import LOOK_AHEAD
 from runlane.services.maintenance.phase import LIMIT, Upkeep
 from runlane.services.schedules.plan import plan, postponed

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from runlane.ports.maintenance import MaintenanceStore, PhaseResult
 from runlane.ports.schedules import ScheduleStore
-from runlane.ports.stores import MaintenanceStore, PhaseResult
 from runlane.ports.telemetry import Telemetry
 from runlane.services.payload import AnyTask
 from runlane.services.publish import Publisher

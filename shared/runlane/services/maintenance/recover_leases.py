@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runlane.domain.ids import RunId
-from runlane.ports.stores import PhaseResult
+from runlane.ports.maintenance import PhaseResult
 from runlane.services.maintenance.phase import Upkeep
 from runlane.services.recovery import recover
 

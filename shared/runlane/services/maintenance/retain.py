@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runlane.ports.stores import PhaseResult
+from runlane.ports.maintenance import PhaseResult
 from runlane.services.maintenance.phase import LIMIT, Upkeep
 
 

@@ -8,9 +8,10 @@ from functools import partial
 
 from runlane.domain.errors import ContractError
 from runlane.domain.ids import RunId
+from runlane.domain.records import RunFilter
 from runlane.domain.run import Status
 from runlane.ports.clock import Clock
-from runlane.ports.stores import RunFilter, RunStore
+from runlane.ports.stores import RunStore
 from runlane.services.operate.arguments import invalid
 from runlane.services.operate.patience import patiently
 

@@ -8,9 +8,9 @@ from typing import TypedDict, Unpack
 
 from runlane.domain.errors import ContractError
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source, Status
-from runlane.ports.stores import RunFilter
 from runlane.services.operate.arguments import TaskName, checked_key, checked_source, checked_statuses, checked_time, queue_name, task_name
 
 

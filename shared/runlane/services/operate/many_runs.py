@@ -9,11 +9,12 @@ from typing import Unpack
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
+from runlane.domain.records import RunFilter
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import TERMINAL, Source, Status, TriggerOutcome, Verb, transition
 from runlane.ports.clock import Clock
 from runlane.ports.operations import OperationStore, PruneFilter
-from runlane.ports.stores import RunFilter, RunStore
+from runlane.ports.stores import RunStore
 from runlane.services.operate.arguments import TaskName, checked_key, checked_reason, checked_statuses, queue_name, task_name
 from runlane.services.operate.bulk import Act, BulkReport, Extent, Progress, Sweep, require_chosen, require_extent, require_statuses
 from runlane.services.operate.children import Children, Wish, wish_of

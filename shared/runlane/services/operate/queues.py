@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from runlane.domain.ids import validate_key
-from runlane.domain.queue import Queue, QueueStats
+from runlane.domain.queue import Queue
+from runlane.domain.records import QueueStats
 from runlane.domain.registry import QueueRegistry
 from runlane.ports.stores import QueueStore
 from runlane.services.operate.arguments import checked_key, invalid, queue_name

@@ -9,12 +9,12 @@ from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId, parse_run_id, validate_key
 from runlane.domain.queue import Queue
-from runlane.domain.records import AttemptRecord, EventRecord, RunRecord
+from runlane.domain.records import AttemptRecord, EventRecord, Page, RunRecord
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source, Status
 from runlane.ports.clock import Clock
 from runlane.ports.operations import OperationStore
-from runlane.ports.stores import Page, RunStore
+from runlane.ports.stores import RunStore
 from runlane.services.operate.arguments import TaskName, checked_key, checked_reason, invalid, run_not_found, task_name
 from runlane.services.operate.children import Children, wish_of
 from runlane.services.operate.filters import run_filter

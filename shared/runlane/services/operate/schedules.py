@@ -10,9 +10,10 @@ from itertools import islice
 from runlane.domain.errors import NotFoundError
 from runlane.domain.ids import validate_name
 from runlane.domain.nearest import did_you_mean
-from runlane.domain.schedule import Fire, PausedSchedule, ScheduleRecord, ScheduleState, Timing
-from runlane.ports.schedules import Change, ScheduleDefinition, ScheduleStore, StoredSchedule
-from runlane.ports.stores import TriggerBatch
+from runlane.domain.records import Fire, PausedSchedule, ScheduleRecord, ScheduleState
+from runlane.domain.schedule import Timing
+from runlane.ports.schedules import Change, ScheduleStore, StoredSchedule
+from runlane.ports.stores import ScheduleDefinition, TriggerBatch
 from runlane.services.maintenance.materialize_schedules import materialize_schedules, tell_skipped
 from runlane.services.maintenance.phase import Upkeep
 from runlane.services.operate.arguments import checked_key, invalid

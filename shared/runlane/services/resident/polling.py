@@ -21,7 +21,7 @@ LISTEN_FOR = 1.0
 
 class Polling:
     def __init__(self, worker: Worker, poller: Poller, stop: Stop, bell: Bell | None) -> None:
-        self._worker = replace(worker, settings=replace(worker.settings, continue_inline_for=inf))
+        self._worker = replace(worker, settings=worker.settings._replace(continue_inline_for=inf))
         self._poller = poller
         self._stop = stop
         self._bell = bell

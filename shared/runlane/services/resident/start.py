@@ -43,7 +43,7 @@ def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Pars
     stop, vitals, tally = Stop(base.clock), Vitals(base.clock), Tally(base.telemetry)
     worker = replace(
         base,
-        settings=replace(base.settings, queues=_unordered(base, options.queues), concurrency=options.concurrency),
+        settings=base.settings._replace(queues=_unordered(base, options.queues), concurrency=options.concurrency),
         pool=AttemptPool(base.pipeline, options.concurrency, beside=base.pool),
         settler=Settler(base.store, base.publisher, base.clock, tally, UntilStopped(stop, base.clock)),
         telemetry=tally,

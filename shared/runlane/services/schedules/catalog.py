@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from runlane.domain.errors import ConfigurationError, RunlaneError
 from runlane.domain.schedule import Schedule
-from runlane.ports.schedules import ScheduleDefinition
+from runlane.ports.stores import ScheduleDefinition
 from runlane.services.new_run import NewRuns
 from runlane.services.payload import AnyTask
 from runlane.services.schedules.cron import cron_fault

@@ -10,7 +10,8 @@ from hashlib import sha256
 from cronsim import CronSimError
 
 from runlane.domain.durations import MICROSECOND
-from runlane.domain.schedule import Fire, Timing
+from runlane.domain.records import Fire
+from runlane.domain.schedule import Timing
 from runlane.services.schedules.cron import Cron
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

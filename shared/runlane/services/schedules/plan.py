@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from runlane.domain.schedule import Timing
@@ -57,7 +56,7 @@ def passed_over(due: DueSchedule) -> Skipped | None:
 
 def _on_time(due: DueSchedule, look_ahead: timedelta) -> DueSchedule:
     """Decided until now, if a clock that went ahead has decided further than any pass could: else it fired no more until that time."""
-    return replace(due, decided_until=due.now) if due.decided_until > due.now + look_ahead + _STRAYED else due
+    return due._replace(decided_until=due.now) if due.decided_until > due.now + look_ahead + _STRAYED else due
 
 
 def _missed(due: DueSchedule, timing: Timing, following: NextAfter) -> tuple[list[datetime], Skipped | None]:
