@@ -31,8 +31,8 @@ PRICES = {
     "Secrets Manager, a secret": 0.40,
 }
 
-# Measured, in ms of CPU; the tests compare them with benchmarks.md.
-WORKER_RUN_MS = 0.35
+# Measured, in ms of CPU, rounded up; the tests hold them to benchmarks.md, with room for the machine that measures.
+WORKER_RUN_MS = 0.2
 SERVER_RUN_MS = 0.14
 SERVER_TRIGGER_MS = 0.56
 

@@ -43,6 +43,17 @@ def test_the_deployer_is_told_of_every_service_of_the_stack() -> None:
     assert "SQS" in services
 
 
+def test_whoever_asks_the_doctor_is_told_what_it_asks_of_aws() -> None:
+    asked = {
+        action
+        for source in (ROOT / "shared/runlane/adapters/aws").glob("*.py")
+        for action in re.findall(r'"((?:lambda|sqs):[A-Z]\w+)"', source.read_text(encoding="utf-8"))
+    }
+    page = (DOCS / "how-to/deploy.md").read_text(encoding="utf-8")
+    assert asked
+    assert {action for action in asked if f"`{action}`" not in page} == set()
+
+
 @pytest.mark.parametrize("page", ["how-to/deploy.md", "how-to/scale.md", "how-to/alarms.md", "security.md", "costs.md"])
 def test_a_parameter_that_a_page_gives_a_value_exists(page: str) -> None:
     given = re.findall(r"[`\"](?!RUNLANE|DATABASE)([A-Z][A-Za-z]+)(?:=|: )[\w…]", (DOCS / page).read_text(encoding="utf-8"))
@@ -63,17 +74,27 @@ def test_more_runs_cost_more_and_each_of_them_less() -> None:
     assert each == sorted(each, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("row", "assumed"),
-    [
-        ("warm, a no-op run in a batch of ten", costs.WORKER_RUN_MS),
-        ("of it the server processes', batches of 10 / pgqueuer, the cheapest peer", costs.SERVER_RUN_MS),
-    ],
-)
-def test_costs_are_counted_with_cpu_as_it_is_measured(row: str, assumed: float) -> None:
-    found = re.search(rf"^\| {re.escape(row)} \| ([\d.]+) ", (DOCS / "benchmarks.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None
-    assert float(found[1]) / 1.5 <= assumed <= float(found[1]) * 1.5
+def measured(row: str) -> float:
+    found = re.search(
+        rf"^\| {re.escape(row)}(?: / \w+, the cheapest peer)? \| ([\d.]+) ",
+        (DOCS / "benchmarks.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert found is not None, row
+    return float(found[1])
+
+
+def test_costs_are_counted_with_cpu_as_it_is_measured() -> None:
+    """Within a factor of three: machines differ by as much, and the totals hardly notice."""
+    pairs = {
+        "worker": (costs.WORKER_RUN_MS, measured("warm, a no-op run in a batch of ten")),
+        "server": (costs.SERVER_RUN_MS, measured("of it the server processes', batches of 10")),
+        "trigger": (
+            costs.SERVER_TRIGGER_MS,
+            measured("CPU of trigger, client and server process") - measured("of it the client's"),
+        ),
+    }
+    assert {name: pair for name, pair in pairs.items() if not 1 / 3 <= pair[0] / pair[1] <= 3} == {}
 
 
 def test_costs_are_counted_with_the_templates_memory() -> None:
