@@ -14,6 +14,7 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
+from runlane.domain.queue import Queue
 from runlane.domain.records import Fire
 from runlane.domain.run import TERMINAL
 from runlane.domain.schedule import Timing
@@ -68,6 +69,32 @@ def drain(process: Process) -> None:
     process.storage.deliveries.settle_runs(ends)
 
 
+def trigger_plainly(shape: str) -> Move:
+    """Runs that are alike, a queue at a time, and now and then more than the window takes."""
+
+    def move(process: Process) -> None:
+        for queue in "ab":
+            new = [run for run in runs_of(shape) if run.queue == queue]
+            process.storage.triggers.trigger_runs(new * process.rng.choice([1, 1, 4]), eager=True)
+
+    return move
+
+
+def finish(process: Process) -> None:
+    """Claim a handful, keep it alive, and end all of it well, in one batch and by what the last claim has left."""
+    deliveries = process.storage.deliveries
+    for queue in "ab":
+        claims = deliveries.claim_oldest([queue], limit=12, lease_for=LEASE, worker="w").claims
+        deliveries.heartbeat({claim.run_id: claim.token for claim in claims[::-1]}, lease_for=LEASE)
+        deliveries.settle_runs([settlement(claim) for claim in claims])
+
+
+def change_policies(process: Process) -> None:
+    for queue in "ab":
+        limit, window = process.rng.choice([None, 1, 2, 3]), process.rng.choice([5, 20, 100])
+        process.storage.queues.write_policies([Queue(queue, concurrency_limit=limit, dispatch_window=window)], actor=None)
+
+
 def claim_anything(*, backwards: bool = False) -> Move:
     """Wakeups with and without dispatch rows in one batch, as SQS mixes them."""
 
@@ -81,7 +108,8 @@ def claim_anything(*, backwards: bool = False) -> Move:
 
 def cancel_anything(process: Process) -> None:
     for run_id in process.pick(process.standing(*STANDING, "successor"), 3):
-        process.storage.runs.cancel_run(run_id, actor=None, reason=None)
+        # One that has ended and was pruned meanwhile is nowhere.
+        give_way(partial(process.storage.runs.cancel_run, run_id, actor=None, reason=None), "run_moving")
 
 
 def operate_on_anything(*, backwards: bool = False) -> Move:

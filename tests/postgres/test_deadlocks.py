@@ -19,9 +19,11 @@ from tests.postgres.moves import (
     Move,
     Process,
     cancel_anything,
+    change_policies,
     claim_anything,
     drain,
     expire_all,
+    finish,
     join,
     join_as_successors,
     maintain,
@@ -33,6 +35,7 @@ from tests.postgres.moves import (
     succeed,
     trigger,
     trigger_in_a_hurry,
+    trigger_plainly,
 )
 
 pytestmark = pytest.mark.postgres
@@ -83,6 +86,15 @@ def test_claims_of_overlapping_batches_in_opposite_order(lane: Lane, other_stora
         )
         assert sorted(ids([*first.claims, *second.claims])) == sorted(found)
         lane.succeed(*first.claims, *second.claims)
+
+
+def test_like_runs_that_all_succeed_against_all_that_interferes(contend: Contend, shape: str) -> None:
+    contend(trigger_plainly(shape), trigger_plainly(shape), finish, finish, finish, cancel_anything, make_again(), rounds=20)
+
+
+@pytest.mark.thorough
+def test_like_runs_that_all_succeed_against_pauses_and_policies(contend: Contend, shape: str) -> None:
+    contend(trigger_plainly(shape), finish, finish, cancel_anything, pause, change_policies, maintain, rounds=20)
 
 
 @pytest.mark.thorough
