@@ -49,3 +49,14 @@ def running() -> Iterator[Callable[[int], Running]]:
             return Running(server, databases, cache(lambda: started.enter_context(Pooler(server.socket_dsn))))
 
         yield start
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How large the part of the fault matrix was that has run, and how long it took."""
+    reports = [report for report in terminalreporter.getreports("passed") if "faults" in dict(report.user_properties)]
+    if reports:
+        faults = sum(int(dict(report.user_properties)["faults"]) for report in reports)
+        seconds = sum(report.duration for report in reports)
+        terminalreporter.line(
+            f"{faults} faults in {len(reports)} use cases, {seconds:.0f} s of {faults and 1000 * seconds / faults:.0f} ms each"
+        )
