@@ -16,7 +16,7 @@ from runlane.domain.queue import Queue
 from runlane.domain.run import Status
 from runlane.domain.schedule import Schedule
 from runlane.domain.task import Task, task
-from runlane.ports.stores import PhaseResult
+from runlane.ports.maintenance import PhaseResult
 from runlane.runtime import Runlane
 from runlane.services.context import Context
 from runlane.services.maintenance import PHASES
