@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from math import inf
 from os import getpid
@@ -36,6 +36,7 @@ from runlane.services.settle import Settler
 from runlane.services.worker import ExitProcess, Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from runlane.domain.verification import Verification
     from runlane.services.drift import DriftWatch
     from runlane.services.maintenance import Maintenance, TickReport
     from runlane.services.maintenance.phase import Upkeep
@@ -395,6 +396,23 @@ class Runlane:
         _checked(faults, parse_duration, grace, "grace")
         ConfigurationError.raise_if(faults)
         return start_worker(self._worker, self._lane, ResidentOptions(mode, names, size, grace), self._parsed, self._observers)
+
+    def verify(
+        self, *, since: datetime | None = None, queue: Queue | str | None = None, run: str | None = None, limit: int = 20
+    ) -> Verification:
+        """Read the event history and the present state, and tell every broken invariant with the runs that break it; changes nothing.
+
+        All of one snapshot, on a connection of its own. `since`: runs triggered and slots taken or given since then; `queue`: of one
+        queue; `run`: one run's own history and place, without the slots and counts of its partition. `limit`: violations named for each
+        invariant. `ContractError` `option_invalid` for a scope that cannot be; `NotFoundError` `run_not_found`.
+        """
+        from runlane.services.operate.arguments import queue_name
+        from runlane.services.operate.verify import verify
+
+        if run is not None:
+            self.runs.get(run)
+        name = None if queue is None else queue_name(self.queue_registry, queue)
+        return verify(self._lane.storage, since=since, queue=name, run=run, limit=limit)
 
     def tick(self, time_budget: float | None = None, *, remaining: Remaining | None = None) -> dict[str, Any]:
         """Maintenance until the backlog is empty or the time is up: `{"counts": {phase: n}, "failed": […], "unfinished": […]}`.

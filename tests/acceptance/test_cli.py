@@ -383,6 +383,17 @@ def test_the_doctor_says_what_is_wrong_and_what_mends_it(run: Run) -> None:
     assert run("doctor", "--strict", "--json").code == 1
 
 
+def test_verify_finds_every_promise_kept(run: Run) -> None:
+    done = run("verify", "--json")
+    assert (done.code, tuple(done.document)) == (0, MANUALS["verify"].fields)
+    assert all(tuple(one) == MANUALS["verify"].entries["invariants"] for one in done.document["invariants"])
+    assert done.document["holds"] and not any(one["violations"] for one in done.document["invariants"])
+    assert "every promise kept" in run("verify", "--queue", "main", "--since", "1h").out
+    made = run("trigger", "receipts.send", '{"invoice_id": "verified", "address": "a"}', "--json").document["run_id"]
+    assert "every promise kept" in run("verify", "--run", made).out
+    assert run("verify", "--run", made, "--queue", "main").code != 0
+
+
 def test_the_doctor_says_ahead_of_a_deploy_only_what_it_cannot_do_by_itself(run: Run) -> None:
     done = run("doctor", "--before-deploy", "--json", RUNLANE_APP="nowhere:app")
     checks = {finding["check"] for finding in done.document["findings"]}

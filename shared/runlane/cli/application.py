@@ -15,6 +15,7 @@ from runlane.cli.prune import prune
 from runlane.cli.template import template
 from runlane.cli.tick import tick
 from runlane.cli.trigger import trigger
+from runlane.cli.verify import verify
 from runlane.cli.worker import worker
 
 application = typer.Typer(
@@ -30,7 +31,7 @@ def root(app: AppPath = None, as_json: AsJson = False) -> None:
     pass
 
 
-for command in (demo, dev, migrate, doctor, trigger, worker, tick, prune, template):
+for command in (demo, dev, migrate, doctor, verify, trigger, worker, tick, prune, template):
     application.command(epilog=epilog(command.__name__))(command)
 for group in (runs, queues, schedules, idempotency_keys):
     application.add_typer(group.application, name=group.__name__.rpartition(".")[2].replace("_", "-"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 
 from runlane.domain.finding import Finding
 from runlane.domain.records import AttemptRecord, EventRecord, Fire, QueueStats, RunRecord, RunSummary, ScheduleRecord
+from runlane.domain.verification import Invariant
 
 
 def names(record: type) -> tuple[str, ...]:
@@ -44,6 +45,7 @@ MANUALS: Mapping[str, Manual] = {
     ),
     "migrate": Manual("runlane migrate --phase before", ("applied",)),
     "doctor": Manual("runlane doctor --strict --json", ("is_well", "findings"), {"findings": names(Finding)}),
+    "verify": Manual("runlane verify --since 1d", ("holds", "seconds", "invariants"), {"invariants": names(Invariant)}),
     "template": Manual("runlane template --write template.yaml", ("queues", "is_current", "blocks")),
     "trigger": Manual(
         """runlane trigger invoices.sync '{"customer": "acme"}' --wait 30s""",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from runlane.ports.bell import Bell
 from runlane.ports.maintenance import MaintenanceStore
 from runlane.ports.operations import OperationStore
 from runlane.ports.schedules import ScheduleStore
 from runlane.ports.stores import DeliveryStore, QueueStore, RunStore, TriggerStore
+
+if TYPE_CHECKING:
+    from runlane.domain.verification import Invariant, Scope
 
 
 class Storage(Protocol):
@@ -33,6 +36,10 @@ class Storage(Protocol):
 
     @property
     def schedules(self) -> ScheduleStore: ...
+
+    def verify(self, scope: Scope, limit: int) -> tuple[Invariant, ...]:
+        """Every invariant that the scope allows to look at, with at most `limit` violations each; all of one snapshot."""
+        ...
 
     def bell(self, queues: Collection[str]) -> Bell:
         """Rings when runs are dispatched on these queues; a connection of its own, opened by it."""

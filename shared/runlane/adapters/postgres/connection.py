@@ -52,6 +52,10 @@ class FixedSource:
         return self._conninfo
 
 
+Run = Callable[[str, Mapping[str, Any]], list[Any]]
+"""`(name, parameters)`: the rows of one named statement."""
+
+
 class Session:
     """Runs named statements, one transaction each, on one connection; safe to share between threads.
 
@@ -97,6 +101,25 @@ class Session:
     def _sent(self, name: str, parameters: Parameters) -> list[Any]:
         cursor = self._live()
         return cursor.execute(self._statements[name], parameters() if callable(parameters) else parameters).fetchall()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Run]:
+        """Several statements of one moment, which can write nothing; nobody else uses the session meanwhile."""
+        if self._process != os.getpid():
+            self._start_over()
+        with self._lock:
+            try:
+                connection = self._live().connection
+                with connection.transaction():
+                    connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    # Of the transaction, not of the session: compiling a statement that runs once costs more than it saves.
+                    connection.execute(b"SET LOCAL jit = off")
+                    yield lambda name, parameters: connection.execute(self._statements[name], parameters).fetchall()
+            except psycopg.Error as error:
+                self._drop_if_broken()
+                raise translate(error) from error
+            finally:
+                self._used_at = time.monotonic()
 
     def run_on(self, connection: psycopg.Connection, name: str, parameters: Mapping[str, Any]) -> list[Any]:
         """The same on the caller's connection, inside the caller's transaction."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import closing
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from runlane.adapters.postgres.queues import PostgresQueueStore
     from runlane.adapters.postgres.runs import PostgresRunStore
     from runlane.adapters.postgres.schedules import PostgresScheduleStore
+    from runlane.domain.verification import Invariant, Scope
 
 
 class PostgresStorage:
@@ -64,6 +66,13 @@ class PostgresStorage:
         from runlane.adapters.postgres.schedules import PostgresScheduleStore
 
         return PostgresScheduleStore(self._work)
+
+    def verify(self, scope: Scope, limit: int) -> tuple[Invariant, ...]:
+        from runlane.adapters.postgres.audit import PostgresAudit
+
+        # On a connection of its own: it may take long, and nobody's claim should wait for it.
+        with closing(PostgresAudit(Session(self._source, self._schema))) as audit:
+            return audit.check(scope, limit=limit)
 
     def bell(self, queues: Collection[str]) -> PostgresBell:
         return PostgresBell(self._source, self._schema, queues)

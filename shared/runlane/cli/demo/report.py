@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from runlane.adapters.postgres.audit import PostgresAudit, RunCounts, Violation
+from runlane.adapters.postgres.audit import PostgresAudit, RunCounts
 from runlane.cli.demo.plan import NOISY, Plan
 from runlane.cli.demo.story import Facts
+from runlane.domain.verification import Violation
 
 
 @dataclass(frozen=True, slots=True)
