@@ -19,7 +19,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-thorough e2e lint format docs bench gate build lock clean
+.PHONY: help demo dev test test-thorough chaos soak e2e lint format docs bench gate build lock clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,12 @@ test: $(DEV) ## every test but the thorough ones and the deployed stack's
 
 test-thorough: $(DEV) ## what those show, in every other shape and order
 	.venv/bin/python -m pytest -m thorough --numprocesses 3 --dist load
+
+chaos: $(DEV) ## twenty seeds of lost, doubled and late wakeups and killed workers, 5000 runs each
+	.venv/bin/python -m tests.chaos.seeds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RUNS),--runs $(RUNS))
+
+soak: $(DEV) ## a steady load under random faults for MINUTES=10, from a printed SEED
+	.venv/bin/python -m tests.chaos.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 e2e: $(DEV) $(BUILD) $(E2E) ## builds the stack, deploys it to a local AWS and works it (needs python3.13 on PATH)
 	.venv/bin/python -m pytest tests/e2e -m e2e

@@ -17,6 +17,7 @@ _PRELOADED = [
     "runlane.cli.worker",
     "runlane.runtime",
     "tests.acceptance.failures.tasks",
+    "tests.acceptance.failures.warm",
 ]
 _forks.set_forkserver_preload([*_PRELOADED, __name__])
 

@@ -25,6 +25,12 @@ _TRANSIENT = (
 _OUTAGES = ("08", "53", "57", "58")
 """Classes of SQLSTATE: connections, resources, an operator, the system."""
 _TRUST = "name a file with the roots that signed its certificate, for RDS AWS's global-bundle.pem, and reach it by a name that this is for"
+_REASONS = {
+    "53100": "its disk is full: free space or add some, and work goes on by itself",
+    "55P03": "a lock was not given within its lock_timeout",
+    "57014": "a statement took longer than its statement_timeout",
+}
+"""What a person can do something about, beside the SQLSTATE."""
 _NAMING = (errors.ObjectNotInPrerequisiteState, errors.DependentObjectsStillExist)
 """Raised by statements about tables: their message names objects, and never a value."""
 
@@ -55,7 +61,8 @@ def translate(error: psycopg.Error) -> RunlaneError:
         fault = f"the database is not believed to be what it says ({line.strip()})"
         return ConfigurationError([f"RUNLANE_DATABASE_CA: {fault}; {_TRUST}"], code="certificate_refused")
     if isinstance(error, (*_TRANSIENT, psycopg.OperationalError, psycopg.InterfaceError)):
-        return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__})")
+        reason = f"; {_REASONS[state]}" if state in _REASONS else ""
+        return UnavailableError("storage_unavailable", f"the database cannot be used now ({state or type(error).__name__}){reason}")
     return InvariantError("storage_refused", f"the database refused a statement ({state or type(error).__name__})")
 
 
