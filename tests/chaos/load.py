@@ -16,7 +16,7 @@ CANCELLED = 0.04
 
 
 class Load:
-    """`triggered`: the run ids that a trigger returned. `doomed`: of those, the ones that fail every attempt."""
+    """`triggered`: the run ids that a trigger returned. `doomed`: of those, the ones that fail every attempt; `asked`: to stop."""
 
     def __init__(self, runlane: Runlane, random: Random) -> None:
         self._runlane = runlane
@@ -24,6 +24,7 @@ class Load:
         self._numbers = 0
         self.triggered: list[str] = []
         self.doomed: set[str] = set()
+        self.asked: set[str] = set()
         self.to_cancel: list[str] = []
         self.refused = 0
 
@@ -39,6 +40,7 @@ class Load:
         self.triggered += made
         self.doomed.update(run_id for run_id, item in zip(made, items, strict=True) if item.payload.fails >= MAX_ATTEMPTS)
         self.to_cancel += [run_id for run_id in made if self._random.random() < CANCELLED]
+        self.asked.update(self.to_cancel)
         return True
 
     def cancel(self) -> None:

@@ -46,7 +46,9 @@ def play(found: Servers, seed: int, runs: int, patience: float = PATIENCE) -> Ou
             )
         wait_for_the_end(stage, runs, timeout=10)
         seconds = time.monotonic() - began
-        return Outcome(seed, len(load.triggered), seconds, len(stage.kills), check(stage, load.triggered, load.doomed), recoveries(stage))
+        return Outcome(
+            seed, len(load.triggered), seconds, len(stage.kills), check(stage, load.triggered, load.doomed, load.asked), recoveries(stage)
+        )
 
 
 def main() -> None:

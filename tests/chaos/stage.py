@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -53,8 +54,10 @@ def servers() -> Iterator[Servers]:
 
 @dataclass(frozen=True)
 class Kill:
-    pid: int
+    """`leases`: when those end that the process held, by run."""
+
     at: datetime
+    leases: dict[str, datetime]
 
 
 @dataclass
@@ -78,8 +81,14 @@ class ChaosStage:
     def kill_worker(self, *, spare_first: bool = False) -> None:
         """SIGKILL to the one that has lived longest, and another in its place."""
         victim = self.workers.pop(int(spare_first))
-        self.kills.append(Kill(victim.pid or 0, datetime.now(UTC)))
+        at = datetime.now(UTC)
         victim.kill()
+        with self.connect() as connection:
+            held = (
+                "SELECT l.run_id::text, l.expires_at FROM runlane.lease l JOIN runlane.event e ON e.run_id = l.run_id"
+                " AND e.attempt = l.attempt AND e.type = 'run.claimed' WHERE e.actor LIKE %s"
+            )
+            self.kills.append(Kill(at, dict(connection.execute(held, (f"%-{victim.pid}-%",)).fetchall())))
         self.workers.append(self._worker())
 
     def connect(self) -> psycopg.Connection:
@@ -92,7 +101,7 @@ class ChaosStage:
     def ended(self) -> int:
         return int(self.value("SELECT count(*) FROM runlane.outcome"))
 
-    def value(self, query: str, *parameters: object) -> object:
+    def value(self, query: str, *parameters: object) -> Any:
         with self.connect() as connection:
             row = connection.execute(query.encode(), parameters).fetchone()
         return row[0] if row else None
@@ -141,16 +150,19 @@ def chaos_stage(
                 stage.stop()
 
 
-def check(stage: ChaosStage, triggered: list[str], doomed: set[str]) -> dict[str, int]:
-    """Every promise, from the committed history and from what the handlers noted; how many ended with each status."""
+def check(stage: ChaosStage, triggered: list[str], doomed: set[str], asked: set[str]) -> dict[str, int]:
+    """Every promise, from the committed history and from what the handlers noted; how many ended with each status.
+
+    doomed: fail whenever they run; asked: to stop, so that what they raise is final.
+    """
     with stage.connect() as connection:
+        known = set(triggered)
         statuses = dict(connection.execute(b"SELECT run_id::text, status FROM runlane.outcome").fetchall())
-        assert set(triggered) <= statuses.keys(), "a run that a trigger acknowledged is lost, or has not ended"
+        assert known <= statuses.keys(), "a run that a trigger acknowledged is lost, or has not ended"
         # Of a trigger whose answer was cut off nobody knows; what it recorded, if it did, ends all the same.
-        ill = connection.execute(
-            b"SELECT run_id::text, failure->>'code' FROM runlane.outcome WHERE status = 'failed' AND failure->>'code' <> 'lease_expired'"
-        ).fetchall()
-        assert {run_id for run_id, _ in ill} & set(triggered) <= doomed, "a run failed that had no reason to"
+        failed = connection.execute(b"SELECT run_id::text, failure FROM runlane.outcome WHERE status = 'failed'").fetchall()
+        ill = [(run_id, failure) for run_id, failure in failed if run_id in known - doomed - asked and failure["code"] != "lease_expired"]
+        assert not ill, f"a run failed that had no reason to: {ill}"
         assert not {run_id for run_id in doomed if statuses[run_id] == "succeeded"}
     check_history(stage)
     starts = Counter(tuple(line.split()[:2]) for line in (stage.folder / "starts").read_text().splitlines())
@@ -173,7 +185,7 @@ def check_history(stage: ChaosStage) -> None:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """Seconds of every lease that a killed worker held: to its recovery, after the kill and after the earliest end of the lease."""
+    """Seconds to the recovery of every lease that a killed worker held: after the kill, and after the lease's end."""
 
     after_kill: tuple[float, ...]
     after_expiry: tuple[float, ...]
@@ -182,22 +194,16 @@ class Recoveries:
         return Recoveries(self.after_kill + other.after_kill, self.after_expiry + other.after_expiry)
 
 
-_LOST = b"""
-SELECT split_part(reverse(split_part(reverse(actor), '-', 2)), '-', 1)::int AS pid, at, next_at FROM (
-    SELECT actor, type, at, lead(type) OVER history AS next_type, lead(at) OVER history AS next_at FROM runlane.event
-    WINDOW history AS (PARTITION BY run_id ORDER BY seq)) x
-WHERE type = 'run.claimed' AND next_type = 'run.lease_expired'
-"""
-
-
 def recoveries(stage: ChaosStage) -> Recoveries:
-    killed = {kill.pid: kill.at for kill in stage.kills}
-    with stage.connect() as connection:
-        lost = [(killed[pid], at, recovered_at) for pid, at, recovered_at in connection.execute(_LOST).fetchall() if pid in killed]
-    return Recoveries(
-        tuple((recovered_at - kill).total_seconds() for kill, _, recovered_at in lost),
-        tuple((recovered_at - claimed_at).total_seconds() - LEASE for _, claimed_at, recovered_at in lost),
-    )
+    query = "SELECT min(at) FROM runlane.event WHERE run_id = %s AND type = 'run.lease_expired' AND at >= %s"
+    found = [
+        (recovered_at - kill.at, recovered_at - expires_at)
+        for kill in stage.kills
+        for run_id, expires_at in kill.leases.items()
+        # None: the last thing that the process did was to end the run, or to say so again.
+        if (recovered_at := stage.value(query, run_id, kill.at)) is not None
+    ]
+    return Recoveries(*(tuple(one.total_seconds() for one in times) for times in (zip(*found, strict=True) if found else ((), ()))))
 
 
 def percentile(values: tuple[float, ...], share: float) -> float:

@@ -43,7 +43,7 @@ def under_load(stage: ChaosStage, seed: int) -> Iterator[Load]:
         producer.stopping.set()
         producer.join(PATIENCE)
     wait_for_the_end(stage, len(load.triggered), timeout=PATIENCE)
-    check(stage, load.triggered, load.doomed)
+    check(stage, load.triggered, load.doomed, load.asked)
 
 
 def test_after_a_crash_of_postgres_nothing_acknowledged_is_missing_and_work_resumes_within_five_seconds(running: Servers) -> None:
