@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from runlane.adapters.postgres.bell import PostgresBell
-from runlane.adapters.postgres.connection import FixedSource, Session
+from runlane.adapters.postgres.connection import FixedSource, Run, Session
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.errors import UnavailableError
 from runlane.ports.clock import SystemClock
@@ -226,6 +227,11 @@ class DoomedSession(Session):
     def _live(self) -> Any:
         return _Watched(super()._live(), self.doom, {text: name for name, text in self._statements.items()})
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Run]:
+        with super().snapshot() as run:
+            yield lambda name, parameters: self.doom.statement(name, self._connection, lambda: run(name, parameters))
+
     def run_on(self, connection: psycopg.Connection, name: str, parameters: Mapping[str, Any]) -> list[Any]:
         return self.doom.statement(name, connection, lambda: super(DoomedSession, self).run_on(connection, name, parameters))
 
@@ -238,6 +244,10 @@ class _Watched:
         self._cursor = cursor
         self._doom = doom
         self._names = names
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        return self._cursor.connection
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> psycopg.Cursor:
         return self._doom.statement(self._names[statement], self._cursor.connection, lambda: self._cursor.execute(statement, parameters))
