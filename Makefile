@@ -19,7 +19,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-thorough chaos soak e2e lint format docs bench gate build lock clean
+.PHONY: help demo dev test test-thorough chaos soak e2e lint format docs bench fuzz gate build lock clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,10 @@ docs: $(DEV) ## the reference, from docstrings, settings and the command line
 
 bench: $(DEV) ## the figures, or only="FIGURE …", into docs/benchmarks.md
 	.venv/bin/python -m benchmarks $(if $(only),--only $(only))
+
+fuzz: $(DEV) ## looks for text that breaks a parser, for SECONDS=60
+	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python $(PIP) atheris==3.0.0
+	.venv/bin/python -m tests.hostile.fuzz $(or $(SECONDS),60)
 
 gate: $(DEV) ## has what a run costs grown? A minute
 	.venv/bin/python -m benchmarks.gate

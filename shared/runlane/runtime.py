@@ -18,6 +18,7 @@ from runlane.domain.ids import RunId, validate_name
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.retention import DEFAULT_RETENTION, read_retention, retention_faults
+from runlane.domain.shown import shown
 from runlane.ports.clock import Clock, SystemClock
 from runlane.ports.telemetry import Silent, Telemetry
 from runlane.services.attempt import Middleware, Pipeline
@@ -514,7 +515,7 @@ def _seconds(value: Duration, what: str, faults: list[str]) -> float:
 def _concurrency(value: object, faults: list[str]) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000:
         return value
-    faults.append(f"worker_concurrency: {value!r} is no whole number from 1 to 1000")
+    faults.append(f"worker_concurrency: {shown(value)} is no whole number from 1 to 1000")
     return 1
 
 

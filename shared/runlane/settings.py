@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, Validat
 
 from runlane.domain.durations import format_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, RunlaneError
+from runlane.domain.excerpt import storable
 from runlane.domain.ids import validate_name
 from runlane.domain.retention import read_retention
 
@@ -153,6 +154,8 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     given: dict[str, Any] = {field: source[variable] for variable, field in _BY_VARIABLE.items() if source.get(variable)}
     if "in_lambda" in given:
         given["in_lambda"] = True
+    # As a process gets what is not UTF-8: nothing that it is handed to could take it.
+    ConfigurationError.raise_if(f"{_VARIABLES[field]}: is not UTF-8; correct it" for field, value in given.items() if not _is_text(value))
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
@@ -180,6 +183,10 @@ def adopt_variables(variables: Mapping[str, str], *, alone: bool = False) -> Non
     for variable in _BY_VARIABLE if alone else ():
         os.environ.pop(variable, None)
     os.environ.update(variables)
+
+
+def _is_text(value: str | bool) -> bool:
+    return not isinstance(value, str) or storable(value) == value
 
 
 def _fault(location: tuple[int | str, ...], message: str) -> str:

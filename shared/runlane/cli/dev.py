@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from runlane.cli.options import AppPath, AsJson
 
+OFTENEST_TICK = timedelta(seconds=1)
+"""Maintenance without a pause would take the database from the runs."""
+
 
 def dev(
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")] = 1,
-    tick_every: Annotated[str, typer.Option(help="How often maintenance runs.", metavar="DURATION")] = "60s",
+    tick_every: Annotated[str, typer.Option(help="How often maintenance runs; at least 1s.", metavar="DURATION")] = "60s",
     app: AppPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -21,5 +25,11 @@ def dev(
     """
     from runlane.cli.dev_session import session
     from runlane.domain.durations import parse_duration
+    from runlane.domain.errors import ContractError
 
-    session(app=app, workers=workers, tick_every=parse_duration(tick_every, "--tick-every"), as_json=as_json)
+    every = parse_duration(tick_every, "--tick-every")
+    if every < OFTENEST_TICK:
+        raise ContractError(
+            "option_invalid", f"--tick-every: {tick_every!r} is more often than every second; give more", meta={"field": "--tick-every"}
+        )
+    session(app=app, workers=workers, tick_every=every, as_json=as_json)

@@ -23,7 +23,7 @@ from runlane.cli.example import example_payload
 from runlane.cli.local_lane import importable, local_lane
 from runlane.cli.output import answer, cell, console
 from runlane.cli.project import Project, find_project, local_folder, make_importable
-from runlane.cli.text import command_line
+from runlane.cli.text import clean, command_line
 from runlane.domain.errors import ConfigurationError, ConflictError
 from runlane.services.payload import AnyTask
 from runlane.settings import Settings, adopt_variables, read_settings, variables_of_process
@@ -167,8 +167,8 @@ def _welcome(
 
 def _greeting(facts: Mapping[str, object], tasks: Mapping[str, AnyTask]) -> Text:
     text = Text("Runlane runs here; Ctrl-C stops it.\n\n", style="bold")
-    text.append(f"  application  {facts['app']} ({facts['environment']})\n", style="not bold")
-    text.append(f"  tasks        {', '.join(tasks) or 'none'}\n", style="not bold")
+    text.append(f"  application  {facts['app']} ({clean(facts['environment'])})\n", style="not bold")
+    text.append(f"  tasks        {clean(', '.join(tasks) or 'none')}\n", style="not bold")
     text.append(f"  database     {facts['database_url'] or 'in Secrets Manager'}\n", style="not bold")
     text.append(f"  queue        {facts['queue_url']}\n", style="not bold")
     text.append(f"  workers      {facts['workers']}, maintenance every {cell(facts['tick_every'])}\n\n", style="not bold")

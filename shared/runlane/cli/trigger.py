@@ -20,6 +20,7 @@ from runlane.domain.errors import ContractError
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.options import SingletonMode
 from runlane.domain.run import Status
+from runlane.domain.shown import shown
 
 if TYPE_CHECKING:
     from runlane.domain.records import RunRecord
@@ -97,7 +98,7 @@ def _run_now(runlane: Runlane, task: AnyTask, payload: Any, options: RunNowOptio
 def _task(runlane: Runlane, name: str) -> AnyTask:
     if name not in runlane.tasks:
         known = ", ".join(runlane.tasks) or "none"
-        raise ContractError("task_unknown", f"TASK: there is no task {name!r}; there are: {known}{did_you_mean(name, runlane.tasks)}")
+        raise ContractError("task_unknown", f"TASK: there is no task {shown(name)}; there are: {known}{did_you_mean(name, runlane.tasks)}")
     return runlane.tasks[name]
 
 

@@ -15,6 +15,7 @@ from runlane.cli.output import console, write_json_line
 from runlane.cli.text import clean
 from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ContractError, RunlaneError
+from runlane.domain.shown import shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +43,9 @@ def interval(text: str) -> timedelta:
     """`--every`, not so often that looking becomes the load; `ContractError`."""
     every = parse_duration(text, "--every")
     if every < OFTENEST:
-        raise ContractError("option_invalid", f"--every: {text!r} is more often than every 100ms; give more", meta={"field": "--every"})
+        raise ContractError(
+            "option_invalid", f"--every: {shown(text)} is more often than every 100ms; give more", meta={"field": "--every"}
+        )
     return every
 
 

@@ -12,6 +12,7 @@ import typer
 from runlane.cli.connect import connected
 from runlane.cli.options import AppPath, AsJson
 from runlane.cli.output import answer, console, counted, plain
+from runlane.cli.text import clean
 
 if TYPE_CHECKING:
     from runlane.services.resident.worker import ResidentWorker
@@ -95,7 +96,7 @@ def _health(resident: ResidentWorker, port: int | None) -> Any:
 
 def _greeting(resident: ResidentWorker) -> str:
     state = resident.state
-    return f"{state.mode}: {', '.join(state.queues)}; {counted(state.concurrency, 'attempt')} at a time; Ctrl-C stops"
+    return f"{state.mode}: {clean(', '.join(state.queues))}; {counted(state.concurrency, 'attempt')} at a time; Ctrl-C stops"
 
 
 def _summary(attempts: Mapping[str, int], left: int) -> Any:

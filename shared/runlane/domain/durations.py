@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from runlane.domain.errors import ContractError
+from runlane.domain.shown import shown
 
 Duration = str | timedelta
 
@@ -66,4 +67,4 @@ def _within_bounds(written: object, duration: timedelta, what: str) -> timedelta
 
 
 def _refused(value: object, what: str, fault: str) -> ContractError:
-    return ContractError("duration_invalid", f"{what}: {str(value)[:80]!r} {fault}", meta={"field": what})
+    return ContractError("duration_invalid", f"{what}: {shown(value)} {fault}", meta={"field": what})

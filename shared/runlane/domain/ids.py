@@ -6,6 +6,7 @@ import re
 from typing import NewType
 
 from runlane.domain.errors import ContractError
+from runlane.domain.shown import shown
 
 RunId = NewType("RunId", str)
 """A UUIDv7 in canonical lower-case form, made by the database."""
@@ -20,7 +21,7 @@ def parse_run_id(text: str) -> RunId:
     if not _is_uuid(text):
         raise ContractError(
             "run_id_invalid",
-            f"run id: {_shown(text)} is not a UUID; give the id as trigger returned it, e.g. 01900000-0000-7000-8000-000000000000",
+            f"run id: {shown(text)} is not a UUID; give the id as trigger returned it, e.g. 01900000-0000-7000-8000-000000000000",
             meta={"field": "run_id"},
         )
     return RunId(text.lower())
@@ -30,7 +31,7 @@ def validate_name(value: str, what: str) -> str:
     """A name (environment, queue, task, …), unchanged: 1 to 255 characters without ':' or NUL; `ContractError` `name_invalid`."""
     fault = _text_fault(value) or _colon_fault(value)
     if fault:
-        raise ContractError("name_invalid", f"{what}: {_shown(value)} {fault}", meta={"field": what})
+        raise ContractError("name_invalid", f"{what}: {shown(value)} {fault}", meta={"field": what})
     return value
 
 
@@ -38,7 +39,7 @@ def validate_key(value: str, what: str) -> str:
     """A key (tenant, concurrency, idempotency, …), unchanged: any 1 to 255 characters without NUL; `ContractError` `key_invalid`."""
     fault = _text_fault(value)
     if fault:
-        raise ContractError("key_invalid", f"{what}: {_shown(value)} {fault}", meta={"field": what})
+        raise ContractError("key_invalid", f"{what}: {shown(value)} {fault}", meta={"field": what})
     return value
 
 
@@ -62,8 +63,3 @@ def _text_fault(value: object) -> str | None:
 
 def _colon_fault(value: str) -> str | None:
     return "contains ':', which separates names; use '.', '-' or '_'" if ":" in value else None
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -12,6 +12,7 @@ from runlane.domain.ids import validate_key
 from runlane.domain.queue import Queue
 from runlane.domain.retry import Retry
 from runlane.domain.schedule import Schedule
+from runlane.domain.shown import shown
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ def _key(option: Key, payload: Any, what: str) -> str | None:
 
 def _kind_faults(what: str, value: object, kind: type) -> Iterator[str]:
     if value is not None and not isinstance(value, kind):
-        yield f"{what}: {value!r} is not a {kind.__name__}"
+        yield f"{what}: {shown(value)} is not a {kind.__name__}"
 
 
 def _key_faults(what: str, option: Key) -> Iterator[str]:
@@ -118,7 +119,7 @@ def _key_faults(what: str, option: Key) -> Iterator[str]:
 
 def _priority_fault(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int):
-        return f"priority: {value!r} is not a whole number of seconds"
+        return f"priority: {shown(value)} is not a whole number of seconds"
     if abs(value) > LARGEST_PRIORITY:
-        return f"priority: {value} is out of range; give -{LARGEST_PRIORITY} to {LARGEST_PRIORITY} seconds"
+        return f"priority: {shown(value)} is out of range; give -{LARGEST_PRIORITY} to {LARGEST_PRIORITY} seconds"
     return None

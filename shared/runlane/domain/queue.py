@@ -10,6 +10,7 @@ from typing import Any
 from runlane.domain.durations import LONGEST, MICROSECOND, Duration, format_duration, gather_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_name
+from runlane.domain.shown import shown
 
 LARGEST_COUNT = 2_147_483_647
 """The largest Postgres `integer`."""
@@ -76,7 +77,7 @@ class Queue:
             faults += _count_faults("total_limit", total_limit, least=1)
         faults += _throttle_faults(throttle)
         timeout = None if dispatch_timeout is None else gather_duration(dispatch_timeout, "dispatch_timeout", faults, positive=True)
-        ConfigurationError.raise_if(f"queue {name!r}: {fault}" for fault in faults)
+        ConfigurationError.raise_if(f"queue {shown(name)}: {fault}" for fault in faults)
         _assign(
             self,
             name=name,
@@ -125,11 +126,11 @@ def _name_faults(name: str) -> Iterator[str]:
 def _count_faults(what: str, value: object, *, least: int) -> Iterator[str]:
     # A bool is an int to Python, but never a count that someone meant.
     if isinstance(value, bool) or not isinstance(value, int):
-        yield f"{what}: {value!r} is not a whole number"
+        yield f"{what}: {shown(value)} is not a whole number"
     elif not least <= value <= LARGEST_COUNT:
-        yield f"{what}: {value} is out of range; give {least} to {LARGEST_COUNT}"
+        yield f"{what}: {shown(value)} is out of range; give {least} to {LARGEST_COUNT}"
 
 
 def _throttle_faults(value: object) -> Iterator[str]:
     if value is not None and not isinstance(value, Throttle):
-        yield f"throttle: {value!r} is not a Throttle; give Throttle(limit, period)"
+        yield f"throttle: {shown(value)} is not a Throttle; give Throttle(limit, period)"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from runlane.domain.errors import ConfigurationError, ContractError, NotFoundError
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
+from runlane.domain.shown import shown
 
 
 class QueueRegistry:
@@ -36,14 +37,14 @@ class QueueRegistry:
         except KeyError:
             raise NotFoundError(
                 "queue_not_found",
-                f"no queue {name!r} is registered; there are: {self._listed()}{did_you_mean(name, self._queues)}",
+                f"no queue {shown(name)} is registered; there are: {self._listed()}{did_you_mean(name, self._queues)}",
                 meta={"queue": name},
             ) from None
 
     def require(self, queue: Queue) -> Queue:
         """The registered queue that equals this one; `ConfigurationError` shows both policies if they differ."""
         if not isinstance(queue, Queue):
-            raise ContractError("queue_invalid", f"queue: {queue!r} is neither a Queue nor a name", meta={"field": "queue"})
+            raise ContractError("queue_invalid", f"queue: {shown(queue)} is neither a Queue nor a name", meta={"field": "queue"})
         registered = self._queues.get(queue.name)
         if registered is None:
             raise ConfigurationError(
@@ -88,7 +89,7 @@ def _name_faults(queues: Sequence[Queue]) -> Iterator[str]:
     for name, count in Counter(queue.name for queue in queues).items():
         if count > 1:
             policies = " and ".join(_shown(queue) for queue in queues if queue.name == name)
-            yield f"queue {name!r} is registered {count} times, with {policies}; register it once"
+            yield f"queue {shown(name)} is registered {count} times, with {policies}; register it once"
 
 
 def _default_faults(queues: Sequence[Queue]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from random import Random
 
 from runlane.domain.durations import LONGEST, MICROSECOND, Duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError
+from runlane.domain.shown import shown
 
 LARGEST_MAX_ATTEMPTS = 32_767
 """The largest Postgres `smallint`."""
@@ -50,7 +51,7 @@ class Exponential:
         first = gather_duration(base, "backoff base", faults)
         longest = gather_duration(max, "backoff max", faults)
         if not faults and longest < first:
-            faults.append(f"backoff max: {max!r} is shorter than the base {base!r}; give at least the base")
+            faults.append(f"backoff max: {shown(max)} is shorter than the base {shown(base)}; give at least the base")
         ConfigurationError.raise_if(faults)
         object.__setattr__(self, "base", first)
         object.__setattr__(self, "max", longest)
@@ -113,9 +114,9 @@ def _exponential_delay(backoff: Exponential, failures: int, rng: Random) -> time
 
 def _attempts_faults(value: object) -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_MAX_ATTEMPTS:
-        yield f"max_attempts: {value!r} is not a whole number from 1 to {LARGEST_MAX_ATTEMPTS}"
+        yield f"max_attempts: {shown(value)} is not a whole number from 1 to {LARGEST_MAX_ATTEMPTS}"
 
 
 def _backoff_faults(value: object) -> Iterator[str]:
     if not isinstance(value, Exponential | Fixed) and not callable(value):
-        yield f"backoff: {value!r} is no backoff; give Exponential(…), Fixed(…) or a function of the failures"
+        yield f"backoff: {shown(value)} is no backoff; give Exponential(…), Fixed(…) or a function of the failures"

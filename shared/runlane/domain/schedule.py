@@ -14,8 +14,10 @@ from zoneinfo import available_timezones
 from runlane.domain.durations import Duration, format_duration, gather_duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_name
+from runlane.domain.moments import to_utc
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
+from runlane.domain.shown import shown
 
 CatchUp = Literal["latest", "all", "skip"]
 """What becomes of fires that nobody made in time: the latest is made at once, all are (the last hundred), or none."""
@@ -94,11 +96,12 @@ class Schedule:
         catch_up: CatchUp = "latest",
     ) -> None:
         faults = [*_name_faults(id), *_choice_faults(cron, timezone, every, run_at), *_kind_faults(cron, queue, enabled, catch_up)]
-        interval = None if every is None else gather_duration(every, "every", faults)
-        spread = gather_duration(jitter, "jitter", faults)
-        faults += _length_faults(interval, spread)
+        unread: list[str] = []
+        interval = None if every is None else gather_duration(every, "every", unread)
+        spread = gather_duration(jitter, "jitter", unread)
+        faults += unread or _length_faults(interval, spread)
         moment = None if run_at is None else _moment(run_at, faults)
-        ConfigurationError.raise_if(f"schedule {id!r}: {fault}" for fault in faults)
+        ConfigurationError.raise_if(f"schedule {shown(id)}: {fault}" for fault in faults)
         values = {
             "id": id,
             "timing": Timing(cron and " ".join(cron.split()), timezone or UTC_ZONE, interval, moment, spread, catch_up),
@@ -130,7 +133,7 @@ def _choice_faults(cron: object, timezone: object, every: object, run_at: object
 def _zone_faults(timezone: object) -> Iterator[str]:
     if not isinstance(timezone, str) or (timezone != UTC_ZONE and timezone not in _zones()):
         near = did_you_mean(timezone, _zones()) if isinstance(timezone, str) else ""
-        yield f'timezone: {timezone!r} is no IANA zone; give one like "America/New_York"{near}'
+        yield f'timezone: {shown(timezone)} is no IANA zone; give one like "America/New_York"{near}'
 
 
 @cache
@@ -145,17 +148,16 @@ def _zones() -> frozenset[str]:
 
 def _kind_faults(cron: object, queue: object, enabled: object, catch_up: object) -> Iterator[str]:
     if cron is not None and (not isinstance(cron, str) or not cron.strip()):
-        yield f'cron: {cron!r} is no expression; give five fields, like "0 9 * * *"'
+        yield f'cron: {shown(cron)} is no expression; give five fields, like "0 9 * * *"'
     if queue is not None and not isinstance(queue, Queue):
-        yield f"queue: {queue!r} is not a Queue"
+        yield f"queue: {shown(queue)} is not a Queue"
     if not isinstance(enabled, bool):
-        yield f"enabled: {enabled!r} is neither True nor False"
+        yield f"enabled: {shown(enabled)} is neither True nor False"
     if catch_up not in get_args(CatchUp):
-        yield f'catch_up: {catch_up!r} is none; give "latest", "all" or "skip"'
+        yield f'catch_up: {shown(catch_up)} is none; give "latest", "all" or "skip"'
 
 
 def _length_faults(every: timedelta | None, jitter: timedelta) -> Iterator[str]:
-    # A duration that could not be read has a fault of its own, and is zero here.
     if every is not None and every < SHORTEST:
         yield "every: is too short; give at least 1s"
     if jitter > LONGEST_JITTER:
@@ -165,11 +167,8 @@ def _length_faults(every: timedelta | None, jitter: timedelta) -> Iterator[str]:
 
 
 def _moment(value: object, faults: list[str]) -> datetime | None:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        faults.append(f"run_at: {value!r} is not a datetime with a time zone; give an aware one, e.g. datetime(2027, 1, 1, tzinfo=UTC)")
-        return None
     try:
-        return value.astimezone(UTC)
-    except OverflowError:
-        faults.append(f"run_at: {value!r} is out of range; give a year between 2 and 9998")
+        return to_utc(value, "run_at")
+    except ContractError as error:
+        faults.append(error.message)
         return None

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_type_hints
 
+from runlane.domain.shown import shown
+
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CALL = "a handler is called with (payload) or (payload, ctx)"
 
@@ -20,7 +22,7 @@ class HandlerSignature(NamedTuple):
 def read_signature(handler: Callable[..., Any], faults: list[str]) -> HandlerSignature:
     """Read a handler; what is wrong is added to `faults`."""
     if not _is_function(handler):
-        faults.append(f"handler: {handler!r} is not a function; {_CALL}")
+        faults.append(f"handler: {shown(handler)} is not a function; {_CALL}")
         return HandlerSignature(Any, is_async=False, takes_context=False)
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         faults.append("handler: it yields; return the result instead")

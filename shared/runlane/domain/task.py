@@ -14,6 +14,7 @@ from runlane.domain.options import Key, Priority, TaskOptions, option_faults, re
 from runlane.domain.queue import Queue
 from runlane.domain.retry import Retry
 from runlane.domain.schedule import Schedule
+from runlane.domain.shown import shown
 from runlane.domain.signature import read_signature
 
 P = TypeVar("P")
@@ -77,7 +78,7 @@ def task(
     def decorate(handler: Callable[Concatenate[P, ...], R]) -> Task[P, R]:
         found = list(faults)
         signature = read_signature(handler, found)
-        ConfigurationError.raise_if(f"task {id!r}: {fault}" for fault in found)
+        ConfigurationError.raise_if(f"task {shown(id)}: {fault}" for fault in found)
         return Task(id, handler, signature.payload_type, signature.is_async, signature.takes_context, options)
 
     return decorate
@@ -89,9 +90,9 @@ def _length(value: Duration | None, what: str, faults: list[str]) -> timedelta |
 
 def _listed(schedules: Sequence[Schedule], faults: list[str]) -> tuple[Schedule, ...]:
     if not isinstance(schedules, list | tuple):
-        faults.append(f"schedules: {schedules!r} is no list; give [Schedule(…)]")
+        faults.append(f"schedules: {shown(schedules)} is no list; give [Schedule(…)]")
         return ()
-    faults += [f"schedules: {one!r} is no schedule; give Schedule(…)" for one in schedules if not isinstance(one, Schedule)]
+    faults += [f"schedules: {shown(one)} is no schedule; give Schedule(…)" for one in schedules if not isinstance(one, Schedule)]
     return tuple(one for one in schedules if isinstance(one, Schedule))
 
 

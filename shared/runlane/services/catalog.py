@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
+from runlane.domain.shown import shown
 from runlane.domain.task import Task
 from runlane.ports.transport import Transport
 from runlane.services.attempt import Middleware
@@ -24,7 +25,7 @@ def catalog(
     ConfigurationError.raise_if(
         [
             *(
-                f"tasks: {stranger!r} is not a task; decorate the handler with @task(…)"
+                f"tasks: {shown(stranger)} is not a task; decorate the handler with @task(…)"
                 for stranger in listed
                 if not isinstance(stranger, Task)
             ),
@@ -62,6 +63,6 @@ def _middleware_faults(tasks: Sequence[AnyTask], middleware: Sequence[Middleware
     plain = [task.id for task in tasks if not task.is_async]
     for wrap in middleware:
         if not callable(wrap):
-            yield f"middleware: {wrap!r} is not callable"
+            yield f"middleware: {shown(wrap)} is not callable"
         elif plain and iscoroutinefunction(wrap):
             yield f"middleware: {wrap.__name__!r} is `async def` and cannot wrap the `def` handlers of {', '.join(plain)}; make it `def`"

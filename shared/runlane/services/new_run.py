@@ -11,15 +11,17 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_key
+from runlane.domain.moments import to_utc
 from runlane.domain.options import ACTIVE, Routing, SingletonMode, validate_priority
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source
+from runlane.domain.shown import shown
 from runlane.domain.task import Task
 from runlane.ports.stores import NewRun
 from runlane.services.attempt import DEFAULT_RETRY
 from runlane.services.json_faults import json_faults
-from runlane.services.options import TriggerOptions, require_options, to_utc
+from runlane.services.options import TriggerOptions, require_options
 from runlane.services.payload import AnyTask, PayloadCodec, canonical_hash
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ class NewRuns:
 
     def _require_task(self, task: AnyTask) -> None:
         if not isinstance(task, Task):
-            raise ContractError("task_invalid", f"task: {task!r} is no task; give what @task(…) made", meta={"field": "task"})
+            raise ContractError("task_invalid", f"task: {shown(task)} is no task; give what @task(…) made", meta={"field": "task"})
         if self._tasks.get(task.id) is not task:
             raise ConfigurationError(f"task {task.id!r} is not registered; add it to Runlane(tasks=[…])", code="task_unregistered")
 
@@ -130,7 +132,7 @@ def _routing(task: AnyTask, payload: Any, options: TriggerOptions) -> Routing:
     except ContractError:
         raise
     except Exception as error:  # The task's own functions of the payload, which may trip over this one.
-        raise ContractError("option_failed", f"task {task.id!r}: a function of the payload raised {error!r}") from error
+        raise ContractError("option_failed", f"task {task.id!r}: a function of the payload raised {shown(error)}") from error
     return Routing(
         tenant=_key(options.get("tenant"), routing.tenant, "tenant"),
         concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
@@ -179,7 +181,9 @@ def _carrier(given: Mapping[str, str] | None) -> Mapping[str, Any] | None:
     plain = _jsonable(given, "trace")
     for name, value in (plain or {}).items():
         if not isinstance(value, str):
-            raise ContractError("option_invalid", f"trace.{name} is no text; give a str for each name", meta={"field": "trace"})
+            raise ContractError(
+                "option_invalid", f"trace.{ascii(name)[1:-1]} is no text; give a str for each name", meta={"field": "trace"}
+            )
     return plain
 
 

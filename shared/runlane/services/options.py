@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypedDict, get_args
 
 from runlane.domain.durations import Duration
 from runlane.domain.errors import ContractError
+from runlane.domain.moments import to_utc
 from runlane.domain.options import SingletonMode
 from runlane.domain.queue import Queue
-
-FIRST_YEAR, LAST_YEAR = 2, 9998
+from runlane.domain.shown import shown
 
 
 class RunNowOptions(TypedDict, total=False):
@@ -50,20 +50,7 @@ def require_options(options: TriggerOptions) -> None:
     if run_at is not None:
         to_utc(run_at, "run_at")
     if options.get("singleton_mode") not in (None, *get_args(SingletonMode)):
-        raise _invalid("singleton_mode", f'{options.get("singleton_mode")!r} is none; give "return", "cancel" or "latest"')
-
-
-def to_utc(value: object, field: str) -> datetime:
-    """An aware time in UTC, so far from the ends of Python's calendar that every zone can read it back; `ContractError`."""
-    try:
-        found = value.astimezone(UTC) if isinstance(value, datetime) and value.utcoffset() is not None else None
-    except Exception as error:  # A time zone is anybody's code.
-        raise _invalid(field, f"its time in UTC cannot be told ({type(error).__name__}); give datetime.now(UTC), or one near it") from error
-    if found is None:
-        raise _invalid(field, f"{value!r} is not a datetime with a time zone; give an aware one, e.g. datetime.now(UTC)")
-    if not FIRST_YEAR <= found.year <= LAST_YEAR:
-        raise _invalid(field, f"{found:%Y-%m-%d} is out of range; give the years {FIRST_YEAR} to {LAST_YEAR}")
-    return found
+        raise _invalid("singleton_mode", f'{shown(options.get("singleton_mode"))} is none; give "return", "cancel" or "latest"')
 
 
 def _invalid(field: str, fault: str) -> ContractError:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Unpack
 from runlane.domain.errors import ContractError, RunlaneError
 from runlane.domain.ids import RunId
 from runlane.domain.run import Status, TriggerOutcome
+from runlane.domain.shown import shown
 from runlane.ports.stores import NewRun, RecordedRun, TriggerBatch, TriggerStore
 from runlane.ports.telemetry import Telemetry
 from runlane.services.connections import require_transaction, require_unbroken
@@ -124,7 +125,9 @@ class Trigger:
 
     def _record(self, runs: Sequence[NewRun], dispatch: Dispatch, connection: Any) -> tuple[TriggerResult, ...]:
         if dispatch not in ("eager", "deferred"):
-            raise ContractError("option_invalid", f'dispatch: {dispatch!r} is neither "eager" nor "deferred"', meta={"field": "dispatch"})
+            raise ContractError(
+                "option_invalid", f'dispatch: {shown(dispatch)} is neither "eager" nor "deferred"', meta={"field": "dispatch"}
+            )
         if connection is not None:
             require_transaction(connection)
             return _results(runs, self._store.record_runs(connection, runs).runs)

@@ -116,7 +116,7 @@ def read_address(conninfo: str) -> Mapping[str, Any]:
     """The parts of a connection string. `ConfigurationError` when it is none."""
     try:
         return conninfo_to_dict(conninfo)
-    except ProgrammingError:
+    except (ProgrammingError, UnicodeError):
         # Without the cause: its text may hold the password.
         raise ConfigurationError(
             "DATABASE_URL: is no Postgres connection string; give postgresql://user:password@host:5432/database, "

@@ -8,11 +8,12 @@ from datetime import datetime
 from runlane.domain.errors import ContractError, NotFoundError
 from runlane.domain.excerpt import head
 from runlane.domain.ids import validate_key, validate_name
+from runlane.domain.moments import to_utc
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source, Status
+from runlane.domain.shown import shown
 from runlane.domain.task import Task
-from runlane.services.options import to_utc
 from runlane.services.payload import AnyTask
 
 TaskName = AnyTask | str
@@ -34,20 +35,20 @@ def checked_statuses(given: Status | str | Iterable[Status | str] | None) -> fro
     listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     try:
         return frozenset(map(Status, listed))
-    except ValueError as error:
-        raise invalid("status", f"{error}; there are {', '.join(Status)}") from None
+    except Exception:  # A lookup shows what it does not find, which may be anything.
+        raise invalid("status", f"{shown(given)} is none; there are {', '.join(Status)}") from None
 
 
 def checked_source(given: Source | str | None) -> Source | None:
     try:
         return None if given is None else Source(given)
-    except ValueError as error:
-        raise invalid("source", f"{error}; there are {', '.join(Source)}") from None
+    except Exception:
+        raise invalid("source", f"{shown(given)} is none; there are {', '.join(Source)}") from None
 
 
 def checked_reason(given: str | None) -> str | None:
     """Of a longer one the first 1 KiB."""
-    return None if given is None else head(str(given), REASON_BYTES)
+    return None if given is None else head(given if isinstance(given, str) else shown(given), REASON_BYTES)
 
 
 def checked_key(value: str | None, what: str) -> str | None:

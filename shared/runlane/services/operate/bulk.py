@@ -10,6 +10,7 @@ from runlane.domain.errors import ContractError
 from runlane.domain.ids import RunId
 from runlane.domain.records import RunFilter
 from runlane.domain.run import Status
+from runlane.domain.shown import shown
 from runlane.ports.clock import Clock
 from runlane.ports.stores import RunStore
 from runlane.services.operate.arguments import invalid
@@ -75,7 +76,7 @@ class Sweep:
 
 def require_extent(limit: int | None) -> None:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise invalid("limit", f"{limit!r} is no whole number of at least 1")
+        raise invalid("limit", f"{shown(limit)} is no whole number of at least 1")
 
 
 def require_chosen(given: Mapping[str, object], *, everything: bool) -> None:

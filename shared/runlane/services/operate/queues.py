@@ -6,6 +6,7 @@ from runlane.domain.ids import validate_key
 from runlane.domain.queue import Queue
 from runlane.domain.records import QueueStats
 from runlane.domain.registry import QueueRegistry
+from runlane.domain.shown import shown
 from runlane.ports.stores import QueueStore
 from runlane.services.operate.arguments import checked_key, invalid, queue_name
 from runlane.services.publish import Publisher
@@ -57,5 +58,5 @@ class Queues:
     def set_weight(self, queue: Queue | str, tenant: str, weight: int) -> None:
         """A tenant's share beside the others of the queue, 1 by default: a whole number of at least 1."""
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= LARGEST_WEIGHT:
-            raise invalid("weight", f"{weight!r} is no whole number from 1 to {LARGEST_WEIGHT}")
+            raise invalid("weight", f"{shown(weight)} is no whole number from 1 to {LARGEST_WEIGHT}")
         self._store.set_weight(queue_name(self._queues, queue), validate_key(tenant, "tenant"), weight)

@@ -8,10 +8,12 @@ from datetime import datetime
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConflictError
 from runlane.domain.ids import RunId, parse_run_id, validate_key
+from runlane.domain.moments import to_utc
 from runlane.domain.queue import Queue
 from runlane.domain.records import AttemptRecord, EventRecord, Page, RunRecord
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source, Status
+from runlane.domain.shown import shown
 from runlane.ports.clock import Clock
 from runlane.ports.operations import OperationStore
 from runlane.ports.stores import RunStore
@@ -20,7 +22,6 @@ from runlane.services.operate.children import Children, wish_of
 from runlane.services.operate.filters import run_filter
 from runlane.services.operate.many_runs import ManyRuns
 from runlane.services.operate.patience import patiently
-from runlane.services.options import to_utc
 from runlane.services.publish import Publisher
 from runlane.services.trigger import TriggerResult
 
@@ -66,7 +67,7 @@ class Runs(ManyRuns):
     ) -> Page:
         """Newest first, `limit` (1 to 200) at a time; give `next_cursor` back with the same filter for the next page."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
-            raise invalid("limit", f"{limit!r} is no whole number from 1 to {LARGEST_PAGE}")
+            raise invalid("limit", f"{shown(limit)} is no whole number from 1 to {LARGEST_PAGE}")
         chosen = run_filter(
             self._queues,
             status=status,

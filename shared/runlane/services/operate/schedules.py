@@ -12,6 +12,7 @@ from runlane.domain.ids import validate_name
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.records import Fire, PausedSchedule, ScheduleRecord, ScheduleState
 from runlane.domain.schedule import Timing
+from runlane.domain.shown import shown
 from runlane.ports.schedules import Change, ScheduleStore, StoredSchedule
 from runlane.ports.stores import ScheduleDefinition, TriggerBatch
 from runlane.services.maintenance.materialize_schedules import materialize_schedules, tell_skipped
@@ -46,7 +47,7 @@ class Schedules:
     def next(self, schedule_id: str, count: int = 5) -> tuple[Fire, ...]:
         """The next fires, `count` at most (1 to 1000), of a paused or disabled schedule those that it would have."""
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FIRES:
-            raise invalid("count", f"{count!r} is no whole number from 1 to {MOST_FIRES}")
+            raise invalid("count", f"{shown(count)} is no whole number from 1 to {MOST_FIRES}")
         stored = self._stored(schedule_id)
         following = readable(stored.timing)
         return () if stored.timing is None or following is None else _upcoming(stored, stored.timing, following, count)
@@ -102,7 +103,7 @@ class Schedules:
 
     def _not_found(self, schedule_id: str) -> NotFoundError:
         near = did_you_mean(schedule_id, (stored.schedule_id for stored in self._store.list_schedules()))
-        fault = f"no schedule {schedule_id!r} is in force; `runlane migrate` stores those of the code{near}"
+        fault = f"no schedule {shown(schedule_id)} is in force; `runlane migrate` stores those of the code{near}"
         return NotFoundError("schedule_not_found", fault, meta={"schedule_id": schedule_id})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
+from runlane.domain.shown import shown
 from runlane.services.delivery import Acknowledge, Delivery, FailureObserver, Record
 from runlane.services.lane import Lane
 from runlane.services.patience import UntilStopped
@@ -39,7 +40,7 @@ class ResidentOptions:
 def start_worker(base: Worker, lane: Lane, options: ResidentOptions, parse: Parse, observers: Sequence[FailureObserver]) -> ResidentWorker:
     """A running worker with a pool of its own, sharing the leases and connections of `base`."""
     if options.mode not in MODES:
-        raise ContractError("option_invalid", f"mode: {options.mode!r} is none of {', '.join(MODES)}", meta={"field": "mode"})
+        raise ContractError("option_invalid", f"mode: {shown(options.mode)} is none of {', '.join(MODES)}", meta={"field": "mode"})
     stop, vitals, tally = Stop(base.clock), Vitals(base.clock), Tally(base.telemetry)
     worker = replace(
         base,

@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from runlane.domain.shown import shown
+
 _FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 _HOURS = set(range(24))
 _SECOND = timedelta(seconds=1)
@@ -26,15 +28,17 @@ def cron_fault(expression: str) -> str | None:
     """What is wrong with an expression, and what mends it; None if it fires at some time."""
     count = len(expression.split())
     if count != len(_FIELDS):
-        return f"cron: {expression!r} has {count} fields; give five: {', '.join(_FIELDS)}"
+        return f"cron: {shown(expression)} has {count} fields; give five: {', '.join(_FIELDS)}"
     try:
         if next(CronSim(expression, _SOME_TIME), None) is not None:
             return None
+    except ValueError:  # Python reads no number of more than 4,300 digits.
+        return f"cron: {shown(expression)} has a number that is too large; correct it"
     except CronSimError as error:
         # It refuses a day that none of the months has by the name of the field, too.
         field = str(error).removeprefix("Bad ")
-        return f"cron: {expression!r} has a {field} that does not exist; correct it, or give another date"
-    return f"cron: {expression!r} names a date that does not come within fifty years; give another"
+        return f"cron: {shown(expression)} has a {field} that does not exist; correct it, or give another date"
+    return f"cron: {shown(expression)} names a date that does not come within fifty years; give another"
 
 
 class Cron:
