@@ -32,6 +32,7 @@ class Found(NamedTuple):
 class _Edge(NamedTuple):
     after: int
     processes: int
+    mistaken: int
     late: int
     grants: bool
     kinds: frozenset[Kind]
@@ -93,9 +94,9 @@ class Explorer:
 
     def _moves(self, moving: int, still: int, relied: bool, *, first: bool) -> Iterator[tuple[str, int, str | None]]:
         rules, beside = self._rules, self._partitions[still]
-        free, late = rules.workers - beside.processes, rules.late_marks - beside.late
+        free, late, mistaken = rules.workers - beside.processes, rules.late_marks - beside.late, rules.most_mistaken - beside.mistaken
         for edge in self._edges.get(moving) or self._found_out(moving):
-            if edge.processes > free or edge.late > late or (relied and edge.kinds.isdisjoint(RELIED_UPON)):
+            if edge.processes > free or edge.mistaken > mistaken or edge.late > late or (relied and edge.kinds.isdisjoint(RELIED_UPON)):
                 continue
             if rules.total_limit is None:
                 yield edge.action, self._key(edge.after, still) if first else self._key(still, edge.after), edge.broken
@@ -123,15 +124,9 @@ class Explorer:
                 after = given
             promise = promise or broken(after, rules) or _unused(after, rules)
         after = after if rules.bug is Bug.CANCELLED_GETS_SLOT else alike(after)
-        return _Edge(
-            self._number(after),
-            after.processes,
-            after.late,
-            step.grants,
-            frozenset({step.kind}),
-            step.action,
-            promise or broken(after, rules),
-        )
+        promise = promise or broken(after, rules)
+        kinds = frozenset({step.kind})
+        return _Edge(self._number(after), after.processes, after.mistaken, after.late, step.grants, kinds, step.action, promise)
 
     def _given(self, edge: _Edge, still: int) -> Iterator[tuple[int, int]]:
         """Free slots of the queue go to either partition, as the fair order has it, which is not modelled."""

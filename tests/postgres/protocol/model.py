@@ -1,8 +1,8 @@
 """The protocol as a small model: what each statement makes of one partition, and what breaks in between.
 
-Whoever does something is a process with nothing in its memory but what it has read: a worker that owns a lease, one that froze and
-holds a token of the past, one that has read an expired lease and is about to recover it, a publisher whose mark comes late. Processes have no names, as
-they are all alike; so a partition with its processes is a value, and two partitions in either order are the same state.
+Whoever does something is a process with nothing in its memory but what it has read: a worker that owns a lease, one that froze and holds a
+token of the past, one that has read an expired lease and is about to recover it, a publisher whose mark comes late. Processes have no
+names, as they are all alike; so a partition with its processes is a value, and two partitions in either order are the same state.
 
 Where a run stands is the statement's guard; what becomes of it is `runlane.domain.run.transition` and nothing else.
 """
@@ -67,8 +67,8 @@ class Kind(StrEnum):
 
 
 class Run(NamedTuple):
-    """`owned`: a worker executes it under the token that is stored. `stale`: workers that hold a token of the past. `readers`: processes that
-    have read the expired lease and will recover it; `mistaken`: those whose lease is gone, by whether they would end the run."""
+    """`owned`: a worker executes it under the token that is stored. `stale`: workers that hold a token of the past. `readers`: processes
+    that have read the expired lease and will recover it; `mistaken`: those whose lease is gone, by whether they would end the run."""
 
     place: Place = Place.ABSENT
     status: Status | None = None
@@ -104,6 +104,10 @@ class Partition(NamedTuple):
         return sum(run.processes for run in self.runs)
 
     @property
+    def mistaken(self) -> int:
+        return sum(run.processes - run.owned for run in self.runs)
+
+    @property
     def late(self) -> int:
         return sum(run.late for run in self.runs)
 
@@ -119,6 +123,8 @@ class Rules(NamedTuple):
     total_limit: int | None = None
     max_attempts: int = 2
     workers: int = 3
+    most_mistaken: int = 3
+    """Processes at once that go by what they have read of a lease, and do not own it."""
     late_marks: int = 0
     publishes: bool = False
     """Whether publishers, their marks and their deaths are modelled; else what is dispatched has its wakeup on its way at once."""
@@ -270,7 +276,9 @@ class _Acts:
         yield self._step("trigger_later", Kind.CHOICE, later)
 
     def _timed(self) -> Iterator[Step]:
-        due = self.run._replace(place=Place.WAITING, publication=Publication.NONE)
+        # Time alone makes it queued, and no verb.
+        status = Status.QUEUED if self.run.status is Status.SCHEDULED else self.run.status
+        due = self.run._replace(place=Place.WAITING, status=status, publication=Publication.NONE)
         if self.rules.bug is Bug.LIMIT_UNCHECKED:
             due = due._replace(place=Place.DISPATCH, publication=first_publication(self.rules))
             yield self._step("due_by_tick", Kind.TICK, due, last=True, occupied=1)

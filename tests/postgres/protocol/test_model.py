@@ -13,7 +13,8 @@ from tests.postgres.protocol.model import LIKE, MODELLED, Bug, Kind, Rules
 CALM = frozenset({Kind.WORK, Kind.CHOICE})
 """Nothing fails, no lease expires, nobody ticks."""
 WORLDS: dict[str, tuple[Rules, frozenset[Kind]]] = {
-    "leases": (Rules(), frozenset(Kind)),
+    "three_workers": (Rules(most_mistaken=1), frozenset(Kind)),
+    "two_workers": (Rules(workers=2), frozenset(Kind)),
     "publication": (Rules(workers=1, late_marks=1, publishes=True), frozenset(Kind)),
     "one_slot_for_all": (Rules(workers=2, concurrency_limit=None, total_limit=1), frozenset(Kind)),
     "calm": (Rules(publishes=True), CALM),
