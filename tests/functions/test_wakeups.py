@@ -12,8 +12,10 @@ import pytest
 
 from runlane.domain.ids import RunId
 from runlane.domain.queue import Queue
+from runlane.domain.retry import Fixed, Retry
 from runlane.domain.run import Status
 from runlane.domain.task import task
+from runlane.services.context import Context
 from tests.functions.conftest import OpenWorld
 from tests.functions.world import envelope
 from tests.waiting import until
@@ -84,6 +86,29 @@ def test_wakeups_of_ended_unknown_and_foreign_runs_change_nothing(open_world: Op
     assert len(world.deliver(done, foreign)["batchItemFailures"]) == 1
     assert {run_id: world.runlane.runs.events(run_id) for run_id in (done, cancelled)} == before
     assert (world.get(done).status, world.get(cancelled).status) == (Status.SUCCEEDED, Status.CANCELLED)
+
+
+def test_wakeups_of_an_earlier_attempt_start_the_later_one_once_and_those_of_a_pruned_run_nothing(
+    open_world: OpenWorld,
+) -> None:
+    @task("twice", retry=Retry(max_attempts=3, backoff=Fixed("1h")))
+    def twice(number: int, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise RuntimeError("not yet")
+
+    world = open_world([twice])
+    run_id = world.runlane.trigger(twice, 1).run.run_id
+    first = world.wire.take()
+    world.deliver(*first)
+    assert world.deliver(*first, *first) == OK
+    assert world.get(run_id).status is Status.RETRYING, "its old wakeup comes before it is due"
+    world.lane.age_timer(run_id)
+    assert world.deliver(*first, *first) == OK
+    assert world.lane.events(run_id).count("run.claimed") == 2
+    assert world.get(run_id).status is Status.SUCCEEDED
+    assert world.runlane.runs.prune(older_than="0s").done == 1
+    assert world.deliver(*first) == OK
+    assert world.count("run") == 0
 
 
 @pytest.mark.parametrize(
