@@ -111,6 +111,8 @@ UNION ALL
 SELECT 'run ' || o.run_id, format('has an outcome of attempt %%s, its history ends with %%s of attempt %%s', o.attempt, e.type, e.attempt)
 FROM {schema}.outcome o JOIN {schema}.event e ON e.run_id = o.run_id AND e.type = 'run.' || o.status
 WHERE o.run_id BETWEEN %(low)s::uuid AND %(high)s::uuid AND e.attempt <> o.attempt
+  -- One that was cancelled as it was handed back had not begun its attempt, which does not count.
+  AND (o.status <> 'cancelled' OR o.attempt <> e.attempt - 1)
   AND (%(queue)s::text IS NULL OR EXISTS (
       SELECT 1 FROM {schema}.run s JOIN {schema}.queue n ON n.queue_id = s.queue_id WHERE s.run_id = o.run_id AND n.name = %(queue)s))
 UNION ALL
