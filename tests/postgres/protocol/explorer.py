@@ -148,9 +148,10 @@ class Explorer:
             return None
         if left.slots + right.slots > limit:
             return "a limit is a limit"
-        if left.occupied + right.occupied < limit:
-            return broken(other and right, self._rules) or _unused(left, self._rules) or _unused(right, self._rules)
-        return None
+        promise = broken(left, self._rules) or broken(right, self._rules)
+        if promise is None and left.occupied + right.occupied < limit:
+            return _unused(left, self._rules) or _unused(right, self._rules)
+        return promise
 
     def _path(self, state: int) -> tuple[str, ...]:
         path: list[str] = []
@@ -164,19 +165,17 @@ class Explorer:
 
         That something leads there from everywhere is what fairness needs: whoever can always get there does not stay away for ever.
         """
-        good: set[int] = set()
-        left = list(reversed(self._seen))
-        while left:
-            rest = []
-            for state in left:
-                if self._has_ended(state) or any(after in good for _, after, _ in self._next(state, relied=True)):
-                    good.add(state)
-                else:
-                    rest.append(state)
-            if len(rest) == len(left):
-                return rest[-1]
-            left = rest
-        return None
+        before: dict[int, list[int]] = {}
+        for state in self._seen:
+            for _, after, _ in self._next(state, relied=True):
+                before.setdefault(after, []).append(state)
+        reached = [state for state in self._seen if self._has_ended(state)]
+        good = set(reached)
+        for state in reached:
+            fresh = [earlier for earlier in before.get(state, ()) if earlier not in good]
+            good.update(fresh)
+            reached += fresh
+        return next((state for state in self._seen if state not in good), None)
 
     def _has_ended(self, state: int) -> bool:
         return self._partitions[state >> _BITS].has_ended and self._partitions[state & _LOW].has_ended
