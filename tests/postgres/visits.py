@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from runlane.adapters.postgres.connection import FixedSource, Session
+from runlane.adapters.postgres.connection import FixedSource, Parameters, Session
 from runlane.adapters.postgres.delivery import PostgresDeliveryStore
 from runlane.adapters.postgres.maintenance import PostgresMaintenanceStore
 from runlane.adapters.postgres.operations import PostgresOperationStore
@@ -49,8 +49,8 @@ class WatchedSession(Session):
         for statement in _WATCH:
             self._watched.execute(statement.encode())
 
-    def run(self, name: str, parameters: Mapping[str, Any]) -> list[Any]:
-        return self.run_on(self._watched, name, parameters)
+    def run(self, name: str, parameters: Parameters) -> list[Any]:
+        return self.run_on(self._watched, name, parameters() if callable(parameters) else parameters)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
