@@ -31,7 +31,7 @@ dev: $(LOCAL) ## the whole product on this machine, until interrupted
 	@.venv/bin/runlane dev
 
 test: $(DEV) ## every test but the thorough ones and the deployed stack's
-	.venv/bin/python -m pytest -m "not thorough and not e2e" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	.venv/bin/python -m pytest -m "not thorough and not e2e and not chaos" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-thorough: $(DEV) ## what those show, in every other shape and order
 	.venv/bin/python -m pytest -m thorough --numprocesses 3 --dist load

@@ -25,7 +25,7 @@ from tests.chaos.soak import RESUMES_WITHIN, Producer
 from tests.chaos.stage import ChaosStage, Servers, chaos_stage, check, check_history, wait_for_the_end
 from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow, pytest.mark.thorough]
+pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow, pytest.mark.chaos]
 RATE = 60.0
 
 

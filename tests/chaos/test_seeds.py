@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.seeds import play
 from tests.chaos.stage import LEASE, TICK, Servers, percentile
 
-pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.postgres, pytest.mark.sqs, pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 SLACK = 1.5
 """Seconds, as the machine runs other tests beside this one."""
 
