@@ -24,6 +24,8 @@ FIELDS = {
     "trigger": "run_id outcome task queue status due_at payload_matches",
     "worker": "mode queues attempts left",
     "tick": "counts failed unfinished",
+    "verify": "holds seconds invariants",
+    "verify invariants": "name invariant violations is_cut seconds",
     "runs list": "data next_cursor next",
     "runs list data": SUMMARY,
     **dict.fromkeys(("runs show", "runs find"), RECORD),
