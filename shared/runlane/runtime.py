@@ -251,7 +251,6 @@ class Runlane:
         catalog(self.tasks.values(), self.queue_registry, lane.transport, ())
         before = self._lane
         self._worker.close()
-        self._publisher.flush()
         self._wire(lane)
         return before
 
