@@ -39,6 +39,13 @@ def settlement(claim: ClaimedRun, kind: OutcomeKind = OutcomeKind.SUCCEEDED, **f
     return Settlement(claim.run_id, claim.token, kind, **fields)
 
 
+def ending(claim: ClaimedRun, kind: OutcomeKind) -> Settlement:
+    """An end as a worker chooses it, due at once if it is none: who has no attempt left does not try again."""
+    if kind is OutcomeKind.RETRY and claim.failures + 1 >= claim.max_attempts:
+        kind = OutcomeKind.FAILED
+    return settlement(claim, kind, delay=None if kind in (OutcomeKind.SUCCEEDED, OutcomeKind.FAILED) else timedelta(0))
+
+
 def children(*run_ids: RunId, only_failed: bool = False, **options: Any) -> list[NewRun]:
     source = Source.MANUAL_RETRY if only_failed else Source.RERUN
     return [new_run(**{"queue": "work", **options}, source=source, source_run_id=run_id) for run_id in run_ids]

@@ -21,7 +21,7 @@ from runlane.domain.schedule import Timing
 from runlane.ports.operations import PruneFilter
 from runlane.ports.schedules import DueSchedule, Plan
 from runlane.ports.stores import NewRun, ScheduleDefinition
-from tests.postgres.factories import LEASE, T, children, new_run, settlement
+from tests.postgres.factories import LEASE, T, children, ending, new_run, settlement
 
 SOON = timedelta(milliseconds=1)
 STANDING = ("dispatch", "waiting", "timer", "lease", "inbox")
@@ -64,7 +64,7 @@ def drain(process: Process) -> None:
     """Claim a handful from both queues and end them in any way."""
     claimed = process.storage.deliveries.claim_oldest(["a", "b"], limit=12, lease_for=LEASE, worker="w")
     kinds = [OutcomeKind.SUCCEEDED, OutcomeKind.SUCCEEDED, OutcomeKind.RELEASED, OutcomeKind.RETRY, OutcomeKind.HANDED_BACK]
-    ends = [settlement(claim, process.rng.choice(kinds), delay=timedelta(0)) for claim in claimed.claims]
+    ends = [ending(claim, process.rng.choice(kinds)) for claim in claimed.claims]
     process.rng.shuffle(ends)
     process.storage.deliveries.settle_runs(ends)
 

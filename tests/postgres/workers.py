@@ -8,14 +8,13 @@ import queue as queues
 import random
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from datetime import timedelta
 from typing import Any
 
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.ids import RunId
 from runlane.domain.outcome import OutcomeKind
 from runlane.ports.stores import ClaimedRun, Wakeup
-from tests.postgres.factories import LEASE, ids, new_run, settlement
+from tests.postgres.factories import LEASE, ending, ids, new_run, settlement
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -62,7 +61,7 @@ def _contend_for(storage: PostgresStorage, queue: str, keys: int, claims: int, r
 
 def _end(claim: ClaimedRun, rng: random.Random) -> Any:
     kind = rng.choices([OutcomeKind.SUCCEEDED, OutcomeKind.RETRY, OutcomeKind.RELEASED, OutcomeKind.HANDED_BACK], [12, 2, 2, 1])[0]
-    return settlement(claim, kind, delay=None if kind is OutcomeKind.SUCCEEDED else timedelta(0))
+    return ending(claim, kind)
 
 
 def trigger_in_turn(barrier: Any, dsn: str, keys: Sequence[str], turns: int, seed: int) -> None:

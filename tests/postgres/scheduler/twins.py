@@ -19,6 +19,8 @@ from tests.postgres.scheduler.throttled import ThrottledQueue
 
 T = TypeVar("T")
 QUEUE = "work"
+ENDLESS = 1000
+"""`max_attempts` that no sequence of moves uses up: the model knows nothing of failures."""
 MOMENT = timedelta(milliseconds=1)
 AT_ONCE = timedelta(0)
 NewItem = tuple[Address, int, timedelta]
@@ -70,7 +72,8 @@ class Twins:
 
     def trigger(self, items: Sequence[NewItem], eager: bool) -> None:
         new = [
-            new_run(QUEUE, tenant=tenant, concurrency_key=key, priority=priority, delay=delay) for (tenant, key), priority, delay in items
+            new_run(QUEUE, tenant=tenant, concurrency_key=key, priority=priority, delay=delay, max_attempts=ENDLESS)
+            for (tenant, key), priority, delay in items
         ]
         made, now = self.lane.trigger(*new, eager=eager).runs, self.model.now
         runs = [
