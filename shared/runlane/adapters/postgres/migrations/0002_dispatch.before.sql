@@ -35,15 +35,19 @@ BEGIN
     RETURN v_first;
 END $$;
 
--- Add to a queue's counters in this transaction's shard. One in 64 begins the row's next turn.
+-- Add to a queue's counters in this transaction's shard. One in 64 begins the row's next turn. The shard's share of the window's room
+-- follows what it dispatches and what is claimed in it; p_share is a new one, good for a second from p_now (take_room_v1).
 CREATE FUNCTION {schema}.count_v1(
-    p_queue_id int, p_shard int, p_waiting bigint, p_scheduled bigint, p_dispatched bigint, p_running bigint, p_served bigint DEFAULT NULL)
+    p_queue_id int, p_shard int, p_waiting bigint, p_scheduled bigint, p_dispatched bigint, p_running bigint, p_served bigint DEFAULT NULL,
+    p_share int DEFAULT NULL, p_now timestamptz DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {schema}.queue_counter c
     SET waiting = c.waiting + p_waiting, scheduled = c.scheduled + p_scheduled, dispatched = c.dispatched + p_dispatched,
-        running = c.running + p_running, vt = greatest(c.vt, p_served), turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END
+        running = c.running + p_running, vt = greatest(c.vt, p_served), turn = c.turn + CASE WHEN random() < 0.015625 THEN 1 ELSE 0 END,
+        room = coalesce(p_share, greatest(-1000000000, least(1000000000, c.room - p_dispatched))),
+        room_until = coalesce(p_now + interval '1 second', c.room_until)
     WHERE c.queue_id = p_queue_id AND c.shard = p_shard
       AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = p_queue_id AND x.shard = p_shard);
 END $$;
@@ -363,9 +367,8 @@ BEGIN
 END $$;
 
 -- Count runs that are dispatched at once, with what else has changed, if the window has room for them and nobody competes; else answer
--- false. The room of all shards
--- is counted now and then: each takes a share of it then, and lives on that for a second. So the window may be exceeded by what others
--- have taken since, at most by once its size.
+-- false. The room of all shards is counted now and then: each takes a 32nd of it then, and lives on that for a second, as it does on what
+-- is claimed in it meanwhile. So the window may be exceeded by what others have taken since, at most by once its size.
 CREATE FUNCTION {schema}.take_room_v1(
     q {schema}.queue, p_shard int, p_count int, p_now timestamptz, p_waiting int DEFAULT 0, p_running int DEFAULT 0) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -387,10 +390,7 @@ BEGIN
     IF v_room < 0 OR {schema}.has_ready_v1(q.queue_id) THEN
         RETURN false;
     END IF;
-    PERFORM {schema}.count_v1(q.queue_id, p_shard, p_waiting, 0, p_count, p_running);
-    UPDATE {schema}.queue_counter c SET room = v_room / 32, room_until = p_now + interval '1 second'
-    WHERE c.queue_id = q.queue_id AND c.shard = p_shard
-      AND c.turn = (SELECT max(x.turn) FROM {schema}.queue_counter x WHERE x.queue_id = q.queue_id AND x.shard = p_shard);
+    PERFORM {schema}.count_v1(q.queue_id, p_shard, p_waiting, 0, p_count, p_running, p_share => v_room / 32, p_now => p_now);
     RETURN true;
 END $$;
 

@@ -191,7 +191,7 @@ BEGIN
               FROM (SELECT id, slot_seq, occupied, NULL::timestamptz AS score FROM slot
                     UNION ALL SELECT partition_id, slot_seq, occupied, score FROM numbered) y GROUP BY 1) x
         WHERE p.partition_id = ANY (ARRAY[x.id]))
-    SELECT 'wakeup', nth, run_id, NULL::text, q.name, tenant, concurrency_key, due_at, NULL::interval, NULL::json
+    SELECT 'wakeup', nth, run_id, NULL::text, q.name, tenant, concurrency_key, NULL::timestamptz, NULL::interval, NULL::json
     FROM numbered ORDER BY nth, tenant_id NULLS FIRST, partition_id;
     GET DIAGNOSTICS v_taken = ROW_COUNT;
     IF v_taken < p_demand THEN
