@@ -147,6 +147,11 @@ def test_a_function_of_the_payload_that_raises_is_the_callers_error(bench: Bench
     assert caught.value.code == "option_failed"
 
 
+def test_a_function_of_the_payload_whose_answer_the_call_gives_is_not_asked(bench: Bench) -> None:
+    bench.runlane.trigger(odd, {"number": 1}, tenant="given")
+    assert [run.tenant for run in bench.storage.triggers.recorded] == ["given"]
+
+
 def test_an_eager_trigger_publishes_after_recording_and_marks_later(bench: Bench) -> None:
     bench.storage.triggers.wakeups = (wakeup(),)
     bench.runlane.trigger(ship, {"number": 1})

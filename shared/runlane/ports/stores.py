@@ -52,6 +52,11 @@ class NewRun(NamedTuple):
     reason: str | None = None
     """Why an operator made it, for its history."""
 
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """All after what each run of a call has of its own: payload, tenant, key and priority."""
+        return self[6:]
+
 
 class ScheduleDefinition(NamedTuple):
     """A schedule as it is put in force: everything that its runs are made of, so that firing needs none of the code."""

@@ -12,7 +12,7 @@ from runlane.domain.durations import Duration, parse_duration
 from runlane.domain.errors import ConfigurationError, ContractError
 from runlane.domain.ids import validate_key
 from runlane.domain.moments import to_utc
-from runlane.domain.options import ACTIVE, Routing, SingletonMode, validate_priority
+from runlane.domain.options import ACTIVE, Routing, SingletonMode, TaskOptions, validate_priority
 from runlane.domain.queue import Queue
 from runlane.domain.registry import QueueRegistry
 from runlane.domain.run import Source
@@ -52,7 +52,7 @@ class NewRuns:
         """What makes the runs of one call from their payloads; all that no payload can change is looked at once, here."""
         self._require_task(task)
         require_options(options)
-        policy, delay, run_at = task.options, options.get("delay"), options.get("run_at")
+        policy, delay, run_at = _overridden(task, options), options.get("delay"), options.get("run_at")
         common = NewRun(
             task=task.id,
             queue=self._queue(task, options.get("queue")).name,
@@ -60,19 +60,19 @@ class NewRuns:
             delay=None if delay is None else parse_duration(delay, "delay"),
             run_at=None if run_at is None else to_utc(run_at, "run_at"),
             idempotency_ttl=_ttl(options.get("idempotency_ttl"), policy.idempotency_ttl),
-            singleton_mode=_mode(task, options),
+            singleton_mode=_mode(task, policy, options),
             max_attempts=(policy.retry or DEFAULT_RETRY).max_attempts,
             start_timeout=policy.start_timeout,
             finish_timeout=policy.finish_timeout,
-            actor=_key(options.get("actor"), None, "actor"),
+            actor=None if (actor := options.get("actor")) is None else validate_key(actor, "actor"),
             trace=_carrier(options.get("trace")),
             meta=_jsonable(options.get("meta"), "meta"),
         )
-        fixed = None if policy.routes_by_payload else _routing(task, None, options)
+        fixed = None if policy.routes_by_payload else _routing(task, policy, None)
 
         def made(payload: Any) -> NewRun:
             value, text = self._codec.prepare(task, payload)
-            return _routed(common, text, fixed or _routing(task, value, options))
+            return _routed(common, text, fixed or _routing(task, policy, value))
 
         return made
 
@@ -125,26 +125,29 @@ class NewRuns:
         return self._queues.choose(named, task.options.queue)
 
 
-def _routing(task: AnyTask, payload: Any, options: TriggerOptions) -> Routing:
-    """What the call says, else what the task says of the payload."""
+def _overridden(task: AnyTask, given: TriggerOptions) -> TaskOptions:
+    """The task's options with what the call says in their place: a function of the payload whose answer is given is not asked."""
+    told: dict[str, Any] = {what: key for what, key in given.items() if what in Routing._fields and key is not None}
+    for what, value in told.items():
+        if what == "priority":
+            validate_priority(value)
+        else:
+            validate_key(value, what)
+    return task.options._replace(**told)
+
+
+def _routing(task: AnyTask, policy: TaskOptions, payload: Any) -> Routing:
     try:
-        routing = task.options.route(payload)
+        return policy.route(payload)
     except ContractError:
         raise
     except Exception as error:  # The task's own functions of the payload, which may trip over this one.
         raise ContractError("option_failed", f"task {task.id!r}: a function of the payload raised {shown(error)}") from error
-    return Routing(
-        tenant=_key(options.get("tenant"), routing.tenant, "tenant"),
-        concurrency_key=_key(options.get("concurrency_key"), routing.concurrency_key, "concurrency_key"),
-        singleton_key=_key(options.get("singleton_key"), routing.singleton_key, "singleton_key"),
-        idempotency_key=_key(options.get("idempotency_key"), routing.idempotency_key, "idempotency_key"),
-        priority=_priority(options.get("priority"), routing.priority),
-    )
 
 
 def _routed(common: NewRun, text: str, routing: Routing) -> NewRun:
     # By place, as a tuple of twenty fields is made for every run of a large call.
-    run = NewRun(common.task, common.queue, text, routing.tenant, routing.concurrency_key, routing.priority, *common[6:])
+    run = NewRun(common.task, common.queue, text, routing.tenant, routing.concurrency_key, routing.priority, *common.shared)
     if routing.idempotency_key is None and routing.singleton_key is None:
         return run
     return run._replace(
@@ -154,20 +157,12 @@ def _routed(common: NewRun, text: str, routing: Routing) -> NewRun:
     )
 
 
-def _key(given: str | None, default: str | None, what: str) -> str | None:
-    return default if given is None else validate_key(given, what)
-
-
-def _mode(task: AnyTask, options: TriggerOptions) -> SingletonMode:
+def _mode(task: AnyTask, policy: TaskOptions, options: TriggerOptions) -> SingletonMode:
     mode = options.get("singleton_mode") or "return"
-    if mode != "return" and options.get("singleton_key") is None and task.options.singleton_key is None:
+    if mode != "return" and policy.singleton_key is None:
         fault = f"singleton_mode: {mode!r} needs a key; give singleton_key with it, or to task {task.id!r}"
         raise ContractError("option_invalid", fault, meta={"field": "singleton_mode"})
     return mode
-
-
-def _priority(given: int | None, default: int) -> int:
-    return default if given is None else validate_priority(given)
 
 
 def _ttl(given: Duration | None, default: timedelta | None) -> timedelta | None:

@@ -26,8 +26,6 @@ from runlane.ports.stores import (
 )
 
 _ZERO = timedelta(0)
-_SHARED_FROM = NewRun._fields.index("delay")
-"""Of a new run all that follows is the same in runs that are alike."""
 HINT_HORIZON = timedelta(minutes=15)
 """How far ahead a delayed wakeup can be sent."""
 
@@ -75,8 +73,8 @@ def are_alike(runs: Sequence[NewRun]) -> bool:
     first = runs[0]
     if first.delay or first.run_at or first.idempotency_key or first.singleton_key or first.source:
         return False
-    shared, queue, task = first[_SHARED_FROM:], first.queue, first.task
-    return all(run[_SHARED_FROM:] == shared and run.queue == queue and run.task == task and _is_same(run.meta, first.meta) for run in runs)
+    shared, queue, task = first.shared, first.queue, first.task
+    return all(run.shared == shared and run.queue == queue and run.task == task and _is_same(run.meta, first.meta) for run in runs)
 
 
 def _is_same(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
