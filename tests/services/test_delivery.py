@@ -105,6 +105,15 @@ def test_a_batch_of_quick_attempts_is_one_claim_and_one_settlement(bench: Bench)
     assert bench.storage.triggers.calls == []
 
 
+def test_a_run_that_its_own_trigger_hands_to_this_process_is_never_marked(bench: Bench) -> None:
+    run = claimed("quick", "1")
+    bench.storage.triggers.wakeups = (Wakeup(run.run_id, "main"),)
+    bench.runlane.trigger(quick, 1)
+    delivered(bench, run)
+    bench.runlane.close()
+    assert bench.storage.triggers.calls == ["eager"]
+
+
 def test_async_handlers_run_beside_the_others(bench: Bench) -> None:
     runs = [claimed(name, "1") for name in ("quick", "quick.async") * 20]
     assert {one.result for one in delivered(bench, *runs).values()} == {"1"}

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from runlane.domain.errors import UnavailableError
+from runlane.domain.ids import RunId
 from runlane.ports.stores import PublishMark, Wakeup
 from runlane.services.publish import FORGET_AFTER, MARK_AFTER, MOST_UNMARKED, Publisher
 from tests.postgres.factories import at_once
-from tests.services.fakes import FakeTransport, FakeTriggers, run_id
+from tests.services.fakes import FakeTransport, FakeTriggers, claimed, run_id
 
 
 class Marks(FakeTriggers):
@@ -104,6 +105,22 @@ def test_what_maintenance_has_taken_for_lost_is_not_marked(desk: Desk) -> None:
     young = desk.send()
     desk.publisher.flush()
     assert desk.marked == [young]
+
+
+def test_what_this_process_has_claimed_itself_is_not_marked(desk: Desk) -> None:
+    first, second = desk.send(2)
+    desk.publisher.forget([claimed("quick", run_id=first)])
+    desk.publisher.flush()
+    assert desk.marked == [[second]]
+
+
+def test_a_run_that_is_woken_again_is_marked_once_and_as_young_as_that(desk: Desk) -> None:
+    (run,) = desk.send()
+    other = desk.send()
+    desk.clock.seconds += 3
+    desk.publisher.publish([Wakeup(RunId(run), "main")])
+    desk.publisher.flush()
+    assert [(mark.result.run_id, mark.age) for mark in desk.marks.groups[0]] == [(*other, 3.0), (run, 0.0)]
 
 
 def test_a_flush_leaves_nothing_to_the_next(desk: Desk) -> None:

@@ -212,6 +212,7 @@ class Batch:
         self._open.update((attempt.claim.run_id, attempt) for attempt in attempts)
         self._finished.open_count = len(self._open)
         self._worker.heartbeat.hold(attempts)
+        self._worker.publisher.forget(claims)
         self._worker.pool.submit(attempts)
         self._watch.has_news = True
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from runlane.domain.errors import RunlaneError
+from runlane.domain.ids import RunId
 from runlane.ports.clock import Clock
-from runlane.ports.stores import PublishMark, PublishResult, TriggerStore, Wakeup
+from runlane.ports.stores import ClaimedRun, PublishMark, PublishResult, TriggerStore, Wakeup
 from runlane.ports.telemetry import Telemetry
 from runlane.ports.transport import Transport
 
@@ -31,8 +31,8 @@ class Publisher:
         self._store = store
         self._clock = clock
         self._telemetry = telemetry
-        # Without a lock, which a fork could leave to a child for ever: threads put at one end and take at the other.
-        self._unmarked: deque[tuple[float, PublishResult]] = deque()
+        # By run, oldest first. Without a lock, which a fork could leave to a child for ever: each step on it is one that no thread divides.
+        self._unmarked: dict[RunId, tuple[float, PublishResult]] = {}
 
     def publish(self, wakeups: Sequence[Wakeup]) -> int:
         """Send wakeups and have them marked; the number sent. Without a transport, those that poll find the runs by themselves."""
@@ -41,10 +41,17 @@ class Publisher:
         began = self._clock.monotonic()
         results = self._sent(self._transport, wakeups)
         failed = [result for result in results if not result.published]
-        # A hint that was sent has no row to mark.
-        self._unmarked.extend((began, result) for result in results if result.published and not result.hint)
+        for result in results:
+            if result.published and not result.hint:  # A hint that was sent has no row to mark.
+                self._unmarked.pop(result.run_id, None)
+                self._unmarked[result.run_id] = began, result
         self._mark([(began, result) for result in failed] + self._taken(MARK_AFTER))
         return len(results) - len(failed)
+
+    def forget(self, claims: Iterable[ClaimedRun]) -> None:
+        """What this process has claimed itself has no row left to mark."""
+        for claim in claims:
+            self._unmarked.pop(claim.run_id, None)
 
     def flush(self) -> None:
         """Mark what has been sent and is not marked yet."""
@@ -63,11 +70,13 @@ class Publisher:
     def _taken(self, age: float) -> list[tuple[float, PublishResult]]:
         """What is to be marked now: all, once the oldest is as old as that or there are too many, but for what is given up."""
         now, taken = self._clock.monotonic(), list[tuple[float, PublishResult]]()
-        with suppress(IndexError):
-            if now - self._unmarked[0][0] >= age or len(self._unmarked) >= MOST_UNMARKED:
+        # Another thread may change it between two steps: then that one looks.
+        with suppress(StopIteration, RuntimeError, KeyError):
+            oldest, _ = next(iter(self._unmarked.values()))
+            if now - oldest >= age or len(self._unmarked) >= MOST_UNMARKED:
                 while True:
-                    taken.append(self._unmarked.popleft())
-        return [(began, result) for began, result in taken if now - began < FORGET_AFTER]
+                    taken.append(self._unmarked.popitem()[1])
+        return [(began, result) for began, result in reversed(taken) if now - began < FORGET_AFTER]
 
     def _mark(self, sent: Sequence[tuple[float, PublishResult]]) -> None:
         if not sent:
