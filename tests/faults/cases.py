@@ -155,11 +155,19 @@ def mark_late(play: Play) -> Script:
     yield act
 
 
+@case
+def trigger_many_under_a_throttle(play: Play) -> Script:
+    """The first is given a start, the others wait for theirs."""
+    outcome: Outcome = yield lambda: play.doomed.trigger_many(play.work, ["succeed"] * 3, queue="slow")
+    if outcome.is_done:
+        play.acknowledge(outcome.value)
+
+
 # Delivering
 
 
 def delivery(behaviour: Callable[[Play, Context], Any], status: Status, queue: str = "main", **options: Any) -> Case:
-    """One run and, where the queue has a limit, another that its end gives the slot to."""
+    """One run and, where the queue has a limit or a throttle, another that waits behind it."""
 
     def play_it(play: Play) -> Script:
         play.behaviours["behave"] = lambda ctx: behaviour(play, ctx)
@@ -200,6 +208,7 @@ CASES |= {
     "deliver_a_success": delivery(lambda play, ctx: "done", Status.SUCCEEDED),
     "deliver_a_success_and_hand_over": delivery(lambda play, ctx: "done", Status.SUCCEEDED, "one"),
     "deliver_a_success_and_hand_over_in_a_queue": delivery(lambda play, ctx: "done", Status.SUCCEEDED, "total"),
+    "deliver_a_success_under_a_throttle": delivery(lambda play, ctx: "done", Status.SUCCEEDED, "slow"),
     "deliver_a_retry": delivery(first_time(raising), Status.SUCCEEDED, "one"),
     "deliver_a_release": delivery(first_time(lambda ctx: ctx.release("10m", reason="not yet")), Status.SUCCEEDED, "one"),
     "deliver_what_is_cancelled_meanwhile": delivery(cancelled_meanwhile, Status.CANCELLED, "one"),
@@ -320,7 +329,7 @@ def recorded(play: Play) -> None:
 
 
 def unclaimed(play: Play) -> None:
-    runs = [play.trigger(queue=queue) for queue in ("main", "one", "one")]
+    runs = [play.trigger(queue=queue) for queue in ("main", "one", "one", "slow", "slow")]
     play.lose_messages()
     play.lane.age_dispatch(*runs)
 

@@ -20,7 +20,7 @@ from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.adapters.sqs.envelope import encode_wakeup, parse_wakeup
 from runlane.domain.errors import RunlaneError
 from runlane.domain.ids import RunId
-from runlane.domain.queue import Queue
+from runlane.domain.queue import Queue, Throttle
 from runlane.domain.retry import Exponential, Retry
 from runlane.domain.run import Status
 from runlane.domain.task import task
@@ -44,6 +44,7 @@ QUEUES = (
     Queue("one", concurrency_limit=1),
     Queue("total", total_limit=1),
     Queue("ordered"),
+    Queue("slow", throttle=Throttle(1, "20ms")),
 )
 ORDERED = frozenset({"ordered"})
 
