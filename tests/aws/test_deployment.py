@@ -142,8 +142,8 @@ def test_loop_detection_is_told_where_lambda_tells_it() -> None:
     with Stubber(client) as stub:
         for setting, expected in (("Allow", True), ("Terminate", False)):
             stub.add_response("get_function_configuration", {"FunctionName": "worker", "Timeout": 3})
-            stub.add_response("get_function_recursion_config", {"RecursiveLoop": setting})
-            state = deployment.function("worker")
+            stub.add_response("get_function_recursion_config", {"RecursiveLoop": setting}, {"FunctionName": "worker"})
+            state = deployment.function("arn:aws:lambda:eu-west-1:123456789012:function:worker:live")
             assert isinstance(state, FunctionState)
             assert state.may_follow_itself is expected
 

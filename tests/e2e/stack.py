@@ -24,10 +24,12 @@ class Stack:
         self.project = project
         self.database = database
         self._secrets = secrets
+        self._changes: dict[str, str] = {}
         self.runlane: Runlane
 
-    def deploy(self) -> None:
-        """Build, and create or update the stack."""
+    def deploy(self, **changes: str) -> None:
+        """Build, and create or update the stack, with other parameters than before if any are given."""
+        self._changes |= changes
         parameters = {
             "EnvironmentName": "e2e",
             "App": APP,
@@ -35,6 +37,7 @@ class Stack:
             "DatabaseAdminSecretArn": self._secrets["owner"],
             "DatabaseRole": "runtime",
             "WorkerMaximumConcurrency": MAXIMUM_CONCURRENCY,
+            **self._changes,
         }
         self.project.sam("build")
         named = [f"{name}={value}" for name, value in parameters.items()]
@@ -61,6 +64,13 @@ class Stack:
 
     def worker(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cloud.client("lambda").get_function_configuration(FunctionName=self.outputs["WorkerName"])
+        return found
+
+    def version(self) -> dict[str, Any]:
+        """What of the worker its mappings invoke; fails unless that is one version."""
+        functions = self.cloud.client("lambda")
+        (arn,) = {mapping["FunctionArn"] for mapping in functions.list_event_source_mappings()["EventSourceMappings"]}
+        found: dict[str, Any] = functions.get_function_configuration(FunctionName=arn)
         return found
 
     def trigger(self, task: Any, works: Iterable[Work]) -> list[RunId]:

@@ -184,7 +184,8 @@ def test_an_update_with_a_migration_under_load_loses_nothing(stack: Stack) -> No
     client = threading.Thread(target=load)
     client.start()
     try:
-        stack.deploy()
+        # Its mappings go over to a version while they deliver.
+        stack.deploy(SnapStart="on")
         before = len(triggered)
         until(lambda: len(triggered) > before + 20)
     finally:
@@ -199,6 +200,18 @@ def test_an_update_with_a_migration_under_load_loses_nothing(stack: Stack) -> No
     assert started[1]
     announced = "SELECT count(*) FROM runlane.announced_migration WHERE number = 9001"
     assert stack.database.execute(announced.encode()).fetchone() == (1,), "the phase after the functions ran, too"
+
+
+def test_snapshots_are_of_what_is_deployed(stack: Stack) -> None:
+    first = stack.version()
+    stack.deploy(WorkerConcurrency="4")
+    second = stack.version()
+    assert second["Environment"]["Variables"]["RUNLANE_WORKER_CONCURRENCY"] == "4", "what only a parameter has changed is published"
+    assert first["Version"] != second["Version"] != "$LATEST"
+    assert results(stack.ended(stack.trigger(plain, [Work()])))[0]["release"] == 2
+    name = stack.outputs["WorkerName"]
+    versions = stack.cloud.client("lambda").list_versions_by_function(FunctionName=name)["Versions"]
+    assert [one["Version"] for one in versions] == ["$LATEST", second["Version"]], "old ones do not stay"
 
 
 # What takes a minute has passed meanwhile

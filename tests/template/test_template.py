@@ -83,6 +83,13 @@ def source(mapping: str) -> str:
     return attribute(MAPPINGS[mapping]["EventSourceArn"])
 
 
+def consumer(mapping: str) -> str:
+    """The function that it invokes, itself or by an alias."""
+    invoked = alternatives(MAPPINGS[mapping]["FunctionName"])
+    (function,) = {RESOURCES[one["Ref"]].get("Properties", {}).get("FunctionName", one)["Ref"] for one in invoked}
+    return str(function)
+
+
 def is_fifo(queue: str) -> bool:
     return bool(QUEUES[queue].get("FifoQueue", False))
 
@@ -126,7 +133,7 @@ def test_concurrency_is_bounded_at_two_or_more(mapping: str) -> None:
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
 def test_a_function_that_consumes_and_publishes_may_follow_itself(mapping: str) -> None:
-    assert FUNCTIONS[MAPPINGS[mapping]["FunctionName"]["Ref"]]["RecursiveLoop"] == "Allow"
+    assert FUNCTIONS[consumer(mapping)]["RecursiveLoop"] == "Allow"
 
 
 def test_the_blocks_are_those_of_the_catalog_and_one_command_renews_them() -> None:
@@ -153,7 +160,7 @@ def test_a_function_may_send_wherever_it_publishes_and_receives_only_where_it_is
     for statement in statements(f"{function}Role"):
         for action in allowed.keys() & set(listed(statement["Action"])):
             allowed[action] |= {attribute(resource) for resource in listed(statement["Resource"])}
-    received = {source(mapping) for mapping in MAPPINGS if MAPPINGS[mapping]["FunctionName"]["Ref"] == function}
+    received = {source(mapping) for mapping in MAPPINGS if consumer(mapping) == function}
     assert allowed["sqs:SendMessage"] == {source(mapping) for mapping in MAPPINGS}
     assert allowed["sqs:ReceiveMessage"] == received
     assert allowed["sqs:ChangeMessageVisibility"] == {queue for queue in received if is_fifo(queue)}
@@ -215,6 +222,33 @@ def test_code_comes_after_what_it_needs_and_what_it_no_longer_needs_goes_after_i
     others = [name for name in FUNCTIONS if name != "Migrate"]
     assert all(RESOURCES[name]["DependsOn"] == "MigrateBefore" for name in others)
     assert after["DependsOn"] == others
+    assert {"Ref": "WorkerAlias"} in alternatives(after["Properties"]["After"]), "the version in force is the new one by then"
+
+
+def test_with_snapshots_every_mapping_invokes_the_version_that_is_published_and_else_none_is() -> None:
+    version, alias = RESOURCES["WorkerVersion"], RESOURCES["WorkerAlias"]
+    assert FUNCTIONS["Worker"]["SnapStart"] == {"ApplyOn": {"Fn::If": ["Snapshots", "PublishedVersions", "None"]}}
+    assert TEMPLATE["Parameters"]["SnapStart"]["Default"] == "off"
+    assert version["Condition"] == alias["Condition"] == "Snapshots"
+    assert alias["Properties"]["FunctionVersion"] == {"Fn::GetAtt": "WorkerVersion.Version"}
+    for mapping in MAPPINGS.values():
+        assert mapping["FunctionName"] == {"Fn::If": ["Snapshots", {"Ref": "WorkerAlias"}, {"Ref": "Worker"}]}
+
+
+def test_what_is_published_is_told_apart_by_a_description_that_lambda_takes() -> None:
+    """A version is replaced when its description changes. Lambda publishes none that equals the last, so it is the function's, too."""
+    told = RESOURCES["WorkerVersion"]["Properties"]["Description"]
+    assert told == FUNCTIONS["Worker"]["Description"]
+    text, layers = told["Fn::Sub"]
+    longest = {"SnapStart": "on-" + 32 * "x", "Retention": "999999ms", "DatabaseHost": 128 * "x"} | dict.fromkeys(layers, "999999")
+    parameters: dict[str, Any] = {name: TEMPLATE["Parameters"][name] for name in re.findall(r"\$\{(\w+)\}", text) if name not in layers}
+    for name, parameter in parameters.items():
+        values = parameter.get("AllowedValues", [parameter.get("MaxValue", longest.get(name))])
+        longest[name] = max(map(str, values), key=len)
+        assert "AllowedPattern" not in parameter or re.fullmatch(parameter["AllowedPattern"], longest[name])
+    assert TEMPLATE["Parameters"]["DatabaseHost"]["MaxLength"] == len(longest["DatabaseHost"])
+    assert len(re.sub(r"\$\{(\w+)\}", lambda found: longest[found[1]], text)) <= 256
+    assert [layer["Fn::Select"][1]["Fn::Split"][1]["Ref"] for layer in layers.values()] == ["RuntimeLayer", "DependenciesLayer"]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

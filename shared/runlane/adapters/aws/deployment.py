@@ -77,7 +77,9 @@ class AwsDeployment:
     def _function(self, name: str) -> FunctionState:
         told = self._lambda().get_function_configuration(FunctionName=name)
         variables: Mapping[str, str] = told.get("Environment", {}).get("Variables", {})
-        return FunctionState(told["FunctionName"], timedelta(seconds=told["Timeout"]), variables, self._may_follow_itself(name))
+        # A mapping may name an alias, and has its version's configuration; what follows itself is told of the function alone.
+        plain = told["FunctionName"]
+        return FunctionState(plain, timedelta(seconds=told["Timeout"]), variables, self._may_follow_itself(plain))
 
     def _may_follow_itself(self, name: str) -> bool | None:
         found = _asked("lambda:GetFunctionRecursionConfig", lambda: self._lambda().get_function_recursion_config(FunctionName=name))

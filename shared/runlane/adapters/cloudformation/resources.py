@@ -107,7 +107,7 @@ _MAPPING = _text("""
     ${name}Mapping:
       Type: AWS::Lambda::EventSourceMapping
       Properties:
-        FunctionName: !Ref Worker
+        FunctionName: !If [Snapshots, !Ref WorkerAlias, !Ref Worker]
         EventSourceArn: !GetAtt ${name}Queue.Arn
         BatchSize: $batch$window
         FunctionResponseTypes: [ReportBatchItemFailures]
