@@ -67,11 +67,11 @@ def test_a_broken_promise_fails_the_demo(project: Path) -> None:
 
 
 def test_a_demo_that_is_ended_takes_its_processes_along(project: Path) -> None:
-    demo = subprocess.Popen([sys.executable, "-m", "runlane.cli", "demo"], cwd=project, env=variables(), stdout=subprocess.DEVNULL)
-    until(lambda: len(children(demo.pid)) >= SERVERS_AND_WORKERS)
-    others = children(demo.pid)
-    demo.terminate()
-    demo.wait()
+    program = [sys.executable, "-m", "runlane.cli", "demo"]
+    with subprocess.Popen(program, cwd=project, env=variables(), stdout=subprocess.DEVNULL) as demo:
+        until(lambda: len(children(demo.pid)) >= SERVERS_AND_WORKERS)
+        others = children(demo.pid)
+        demo.terminate()
     until(lambda: all(has_ended(pid) for pid in others))
 
 
@@ -83,4 +83,4 @@ def test_a_plan_has_as_many_runs_as_were_asked_for(runs: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    return [child.pid for child in psutil.Process(pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child.pid for child in psutil.Process(pid).children() if not has_ended(child.pid)]

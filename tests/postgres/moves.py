@@ -40,6 +40,14 @@ class Process:
         with self.connection.transaction():
             return [run_id for (run_id,) in self.connection.execute(query.encode())]
 
+    def trigger(self, runs: list[NewRun]) -> None:
+        self.dispatch_after(self.storage.triggers.trigger_runs(runs, eager=True).starved_queues)
+
+    def dispatch_after(self, starved_queues: tuple[str, ...]) -> None:
+        """What services do after the commit: others may have freed the window while it seemed to be full."""
+        if starved_queues:
+            self.storage.triggers.dispatch(starved_queues)
+
     def pick(self, found: list[str], count: int) -> list[RunId]:
         return [RunId(run_id) for run_id in self.rng.sample(found, min(count, len(found)))]
 
@@ -57,7 +65,7 @@ def runs_of(shape: str, *, backwards: bool = False, delay: timedelta | None = No
 
 
 def trigger(shape: str, *, backwards: bool = False, delay: timedelta | None = None) -> Move:
-    return lambda process: process.storage.triggers.trigger_runs(runs_of(shape, backwards=backwards, delay=delay), eager=True)
+    return lambda process: process.trigger(runs_of(shape, backwards=backwards, delay=delay))
 
 
 def drain(process: Process) -> None:
@@ -75,7 +83,7 @@ def trigger_plainly(shape: str) -> Move:
     def move(process: Process) -> None:
         for queue in "ab":
             new = [run for run in runs_of(shape) if run.queue == queue]
-            process.storage.triggers.trigger_runs(new * process.rng.choice([1, 1, 4]), eager=True)
+            process.trigger(new * process.rng.choice([1, 1, 4]))
 
     return move
 
@@ -124,16 +132,19 @@ def operate_on_anything(*, backwards: bool = False) -> Move:
             at = datetime.now(UTC) + timedelta(seconds=process.rng.choice([-1, 60]))
             give_way(partial(operations.reschedule_run, run_id, at, actor=None), "run_moving")
         for place in range(2):
-            run_now(process.storage, "ab"[place], f"k{place}")
+            run_now(process, "ab"[place], f"k{place}")
 
     return move
 
 
-def run_now(storage: PostgresStorage, queue: str, key: str) -> None:
+def run_now(process: Process, queue: str, key: str) -> None:
     new = new_run(queue, concurrency_key=key)
-    started = give_way(lambda: storage.operations.run_now(new, lease_for=LEASE, worker="w"), "queue_at_capacity")
-    if started is not None and started.claim is not None:
-        storage.deliveries.settle_runs([settlement(started.claim, OutcomeKind.FAILED)])
+    started = give_way(lambda: process.storage.operations.run_now(new, lease_for=LEASE, worker="w"), "queue_at_capacity")
+    if started is None:
+        return
+    process.dispatch_after(started.starved_queues)
+    if started.claim is not None:
+        process.storage.deliveries.settle_runs([settlement(started.claim, OutcomeKind.FAILED)])
 
 
 def give_way(move: Callable[[], T], code: str) -> T | None:
@@ -155,7 +166,7 @@ def make_again(*, backwards: bool = False) -> Move:
         for only_failed in (True, False):
             picked = process.pick(found, 5)
             runs = [run for run_id in picked for run in children(run_id, only_failed=only_failed, queue=process.rng.choice("ab"))]
-            operations.rerun_runs(runs, only_failed=only_failed)
+            process.dispatch_after(operations.rerun_runs(runs, only_failed=only_failed).starved_queues)
         operations.prune_runs(PruneFilter(timedelta(0), TERMINAL), after=None, limit=10, dry_run=False)
 
     return move
@@ -191,7 +202,7 @@ def trigger_in_a_hurry(shape: str, *, backwards: bool = False) -> Move:
 
     def move(process: Process) -> None:
         found = [run._replace(finish_timeout=SOON) for run in runs_of(shape, backwards=backwards)]
-        process.storage.triggers.trigger_runs(found, eager=True)
+        process.trigger(found)
         process.storage.maintenance.expire_deadlines(limit=100)
 
     return move
@@ -210,7 +221,7 @@ def join(shape: str) -> Move:
 
 def succeed(shape: str, *, backwards: bool = False) -> Move:
     """Runs of singleton keys, in all modes."""
-    return lambda process: process.storage.triggers.trigger_runs(_keyed(process.rng, shape, backwards=backwards), eager=True)
+    return lambda process: process.trigger(_keyed(process.rng, shape, backwards=backwards))
 
 
 def join_as_successors(shape: str) -> Move:
@@ -245,7 +256,8 @@ def schedule_runs(shape: str) -> Move:
         store.materialize([_late_and_ahead(one) for one in due])
         store.pause(found[0].schedule_id, actor=None)
         store.resume(found[0].schedule_id, actor=None)
-        store.trigger(found[1].schedule_id, actor=None)
+        if made := store.trigger(found[1].schedule_id, actor=None):
+            process.dispatch_after(made.starved_queues)
 
     return move
 
