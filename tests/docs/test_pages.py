@@ -68,6 +68,12 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for file, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
+
+
 def test_the_readme_names_the_test_command_that_ci_runs() -> None:
     assert "make test" in next(snippet.text for snippet in read(ROOT / "README.md") if snippet.kind == SHELL)
     assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)

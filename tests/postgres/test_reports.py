@@ -1,17 +1,6 @@
-"""What users of other queues reported, as tests of dispatch, limits and fairness.
+"""What users of other queues reported, as tests of dispatch, limits and fairness; docs/reports.md names every report and its tests.
 
-S and P with a number: the scheduling scenarios and the peers' reports as the issue that asked for these tests counts them.
-
-S1, S2, S13, S37, S38, P21, P23 and P24 stand here. S38 also has test_g3_one_owner.py, P21 test_g7_fair.py and
-test_g8_blocked_work_costs_nothing.py, P24 every way out in test_g5_free_capacity_is_used_at_once.py. Elsewhere:
-
-* S22, P28, P29, a cron that fires twice, or not after a restart: test_schedules.py
-* S23, a flurry after an outage: test_schedules.py, after ten fires without a tick
-* P13, P16, a pinned horizon, bloat: test_doctor.py tells them
-* P14, a table of finished work that only grows: test_retention.py
-* P15, a plan that flips: test_plans_hold.py
-* P27, a failed job loses its place, a returned one does not: test_g7_fair.py, scheduler/test_model.py
-* P30, clocks that change: services/test_cron.py
+S and P with a number: the scheduling scenarios and the peers' reports as the issues that asked for these tests count them.
 """
 
 from __future__ import annotations

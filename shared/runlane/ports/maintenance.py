@@ -40,7 +40,8 @@ class MaintenanceStore(Protocol):
     def expire_dispatches(self, *, limit: int) -> PhaseResult: ...
 
     def expired_leases(self, *, limit: int, without: Collection[RunId] = ()) -> tuple[ExpiredLease, ...]:
-        """The oldest first, passing over some runs."""
+        """The oldest first, passing over some runs. None for ten seconds after most of all leases, more than twenty, were found expired:
+        then their owners were cut off, and those that are alive extend them."""
         ...
 
     def expire_deadlines(self, *, limit: int) -> PhaseResult:

@@ -277,6 +277,7 @@ class Batch:
             and self.budget.fits(None, now)
             and (self._intake.is_open or not any(attempt.interrupted for attempt in self._open.values()))
             and not self._worker.pool.is_clogged
+            and not self._worker.heartbeat.is_failing
         )
 
     def _tell_delivered(self, run_ids: Collection[RunId]) -> None:

@@ -42,6 +42,7 @@ class Heartbeat:
         self._closed: Event = Event() if beside is None else beside._closed
         self._is_beating = False
         self._extended_at = 0.0
+        self._is_failing = False
 
     def hold(self, attempts: Iterable[Attempt]) -> None:
         self._held.update((attempt.claim.run_id, attempt) for attempt in attempts)
@@ -61,6 +62,11 @@ class Heartbeat:
 
     def count(self) -> int:
         return len(self._held)
+
+    @property
+    def is_failing(self) -> bool:
+        """Leases are held that could not be looked at last time: a process that cannot keep what it has must not take more."""
+        return self._is_failing and bool(self._held)
 
     def ensure_beating(self) -> None:
         """Start the thread unless it runs; it ends by itself when no lease is held."""
@@ -94,13 +100,16 @@ class Heartbeat:
         while self._goes_on():
             try:
                 self.beat()
+                self._is_failing = False
             except Exception as error:  # A thread that died here would lose every lease of the process.
+                self._is_failing = True
                 self._telemetry.emit("heartbeat.failed", error=repr(error), leases=len(self._held))
             self._closed.wait(self.interval)
 
     def _goes_on(self) -> bool:
         with self._lock:
             self._is_beating = bool(self._held) and not self._closed.is_set()
+            self._is_failing = self._is_failing and self._is_beating
             return self._is_beating
 
     def _note(self, held: dict[RunId, Attempt], states: Iterable[LeaseState]) -> None:

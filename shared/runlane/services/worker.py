@@ -60,8 +60,8 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """How many more attempts the process may take on, over all its deliveries."""
-        return self.settings.concurrency - self.heartbeat.count()
+        """How many more attempts the process may take on, over all its deliveries: none while it cannot keep those that it has."""
+        return 0 if self.heartbeat.is_failing else self.settings.concurrency - self.heartbeat.count()
 
     def require_unclogged(self) -> None:
         """Raise `UnavailableError` `worker_stuck` when nothing could start."""

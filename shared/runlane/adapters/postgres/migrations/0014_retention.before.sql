@@ -14,7 +14,7 @@ CREATE TABLE {schema}.retention (
     message     text
 );
 
--- When each work of maintenance was last done, and which of its phases failed: 'tick', a pass.
+-- When each work of maintenance was last done, and which of its phases failed: 'tick', a pass; 'hold', that recovery began to wait.
 CREATE TABLE {schema}.upkeep (
     work   text PRIMARY KEY,
     at     timestamptz NOT NULL,
@@ -26,9 +26,34 @@ CREATE FUNCTION {schema}.note_tick_v1(p_failed text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE v_now timestamptz := clock_timestamp();
 BEGIN
-    INSERT INTO {schema}.upkeep (work, at, failed) SELECT 'tick', v_now, p_failed WHERE NOT EXISTS (SELECT 1 FROM {schema}.upkeep) ON CONFLICT DO NOTHING;
+    INSERT INTO {schema}.upkeep (work, at, failed) SELECT 'tick', v_now, p_failed WHERE NOT EXISTS (SELECT 1 FROM {schema}.upkeep u WHERE u.work = 'tick') ON CONFLICT DO NOTHING;
     UPDATE {schema}.upkeep SET at = v_now, failed = p_failed
     WHERE ctid = (SELECT u.ctid FROM {schema}.upkeep u WHERE u.work = 'tick' AND u.at < v_now FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Whether expired leases are left alone for a while. When most of all leases have expired, and more than any one worker is likely to have
+-- had, it was the way to the database that died and not the workers: their owners get the time of two heartbeats to say that they go on,
+-- or all of that work would be done twice at once. Whoever is still silent then is gone. Comes before every row in the lock order.
+CREATE FUNCTION {schema}.recovery_waits_v1() RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp(); v_held timestamptz; v_expired int; v_kept int;
+    c_hold CONSTANT interval := '10 seconds'; c_over CONSTANT interval := '3 minutes'; c_few CONSTANT int := 20;
+BEGIN
+    IF (SELECT count(*) FROM (SELECT 1 FROM {schema}.lease WHERE expires_at <= v_now LIMIT c_few + 1) x) <= c_few THEN
+        RETURN false;
+    END IF;
+    SELECT at INTO v_held FROM {schema}.upkeep WHERE work = 'hold' AND at BETWEEN v_now - c_over AND v_now;
+    IF FOUND THEN
+        RETURN v_held > v_now - c_hold;
+    END IF;
+    SELECT count(*) FILTER (WHERE expires_at <= v_now), count(*) FILTER (WHERE expires_at > v_now) INTO v_expired, v_kept FROM {schema}.lease;
+    IF v_expired < v_kept THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {schema}.upkeep (work, at, failed) VALUES ('hold', v_now, '{}')
+    ON CONFLICT (work) DO UPDATE SET at = excluded.at;
+    RETURN true;
 END $$;
 
 -- The instant of a run id.

@@ -15,10 +15,10 @@ SELECT * FROM {schema}.fold_recorded_v1(%(limit)s);
 SELECT * FROM {schema}.expire_dispatches_v1(%(limit)s);
 
 -- name: expired_leases
--- Leases that may be recovered, oldest first, but for some runs.
+-- Leases that may be recovered, oldest first, but for some runs. None, while owners that may be alive are given time.
 SELECT l.run_id::text, l.token::text, r.task, q.name, l.attempt, l.failures, r.max_attempts, l.cancel_requested_at IS NOT NULL
 FROM {schema}.lease l JOIN {schema}.run r ON r.run_id = l.run_id JOIN {schema}.queue q ON q.queue_id = l.queue_id
-WHERE l.expires_at <= clock_timestamp() AND l.run_id <> ALL (%(without)s::uuid[]) ORDER BY l.expires_at LIMIT %(limit)s;
+WHERE l.expires_at <= clock_timestamp() AND l.run_id <> ALL (%(without)s::uuid[]) AND NOT (SELECT {schema}.recovery_waits_v1()) ORDER BY l.expires_at LIMIT %(limit)s;
 
 -- name: expire_deadlines
 -- Apply start and finish time-outs.
