@@ -70,9 +70,13 @@ END $$;
 CREATE FUNCTION {schema}.wake_runs_v1(p_ids uuid[], p_now timestamptz) RETURNS SETOF {schema}.effect
 LANGUAGE plpgsql AS $$
 DECLARE lot record; q {schema}.queue; v_runs {schema}.motion[]; v_due {schema}.motion[]; v_effects {schema}.effect[]; v_asleep bigint[]; v_room int;
+        v_waits boolean := false;
 BEGIN
+    IF EXISTS (SELECT 1 FROM (SELECT x.expires_at FROM {schema}.lease x WHERE x.run_id = ANY (p_ids) OFFSET 0) l WHERE l.expires_at <= p_now) THEN
+        v_waits := {schema}.recovery_waits_v1();
+    END IF;
     RETURN QUERY
-    SELECT CASE WHEN l.expires_at > p_now OR l.run_id IS NULL THEN 'refusal' WHEN {schema}.recovery_waits_v1() THEN 'refusal' ELSE 'expired' END, 0, i.id,
+    SELECT CASE WHEN l.run_id IS NOT NULL AND l.expires_at <= p_now AND NOT v_waits THEN 'expired' ELSE 'refusal' END, 0, i.id,
            CASE WHEN o.run_id IS NOT NULL THEN 'terminal' WHEN l.run_id IS NOT NULL THEN 'leased'
                 WHEN t.due_at > p_now THEN 'not_due' WHEN r.run_id IS NULL THEN 'not_found' ELSE 'leased' END,
            NULL::text, NULL::text, NULL::text, t.due_at, t.due_at - p_now, NULL::json
