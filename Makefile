@@ -19,7 +19,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-thorough chaos soak e2e lint format docs bench fuzz gate build lock clean
+.PHONY: help demo dev test test-thorough test-chaos chaos soak e2e lint format docs bench fuzz gate build lock clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,9 @@ test: $(DEV) ## every test but the thorough ones and the deployed stack's
 
 test-thorough: $(DEV) ## what those show, in every other shape and order
 	.venv/bin/python -m pytest -m thorough --numprocesses 3 --dist load
+
+test-chaos: $(DEV) ## two short seeds of it, and what befalls databases, on a machine to itself
+	.venv/bin/python -m pytest tests/chaos -m chaos
 
 chaos: $(DEV) ## twenty seeds of lost, doubled and late wakeups and killed workers, 5000 runs each
 	.venv/bin/python -m tests.chaos.seeds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RUNS),--runs $(RUNS))

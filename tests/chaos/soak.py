@@ -23,9 +23,10 @@ from tests.chaos.stage import LEASE, TICK, ChaosStage, Recoveries, chaos_stage, 
 FAULT_EVERY = 2.0
 """Seconds between faults."""
 RESUMES_WITHIN = 5.0
-RECOVERS_WITHIN = LEASE + TICK + 1.0
-"""A lease, a tick, and as long as a tick may take on a machine that does something else as well."""
+RECOVERS_WITHIN = LEASE + TICK + 0.5
+"""A lease, the time between two ticks, and as long as a tick may take until it comes to leases."""
 AFTER_EXPIRY = 3.0
+"""The longest; wakeups of killed workers come again by then, too."""
 MORE_MEMORY = 24.0
 """MB that the process that is never killed may grow after a third of the time, whatever the length of the soak."""
 MORE_TABLES = 16.0
@@ -61,10 +62,9 @@ class Soak:
 
     def faulty(self) -> list[str]:
         """What breaks a bound."""
-        after_kill, after_expiry = (percentile(found, 0.99) for found in (self.recoveries.after_kill, self.recoveries.after_expiry))
         bounds = [
-            ("recovery after SIGKILL, p99, s", after_kill, RECOVERS_WITHIN),
-            ("recovery after the lease's end, p99, s", after_expiry, AFTER_EXPIRY),
+            ("recovery after SIGKILL, p99, s", percentile(self.recoveries.after_kill, 0.99), RECOVERS_WITHIN),
+            ("recovery after the lease's end, longest, s", max(self.recoveries.after_expiry, default=0.0), AFTER_EXPIRY),
             ("work resumed after Postgres returned, longest, s", max(self.resumed, default=0.0), RESUMES_WITHIN),
             ("memory of the worker, MB more", self.after.worker - self.before.worker, MORE_MEMORY),
             ("memory of the ticker, MB more", self.after.ticker - self.before.ticker, MORE_MEMORY),
@@ -82,7 +82,7 @@ class Soak:
             *((f"fault: {name}", str(count)) for name, count in sorted(self.faults.items())),
             ("leases recovered of killed workers", str(len(after_kill))),
             ("recovery after SIGKILL, p50 / p99 / longest", _percentiles(after_kill)),
-            ("recovery after the lease's end", _percentiles(after_expiry)),
+            ("recovery after the lease's end, p50 / p99 / longest", _percentiles(after_expiry)),
             ("work resumed after Postgres returned, longest", f"{max(self.resumed, default=0.0):.2f} s"),
             ("memory of the worker, after a third and at the end", f"{self.before.worker:.0f} MB, {self.after.worker:.0f} MB"),
             ("memory of the ticker", f"{self.before.ticker:.0f} MB, {self.after.ticker:.0f} MB"),
