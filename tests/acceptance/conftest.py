@@ -31,6 +31,8 @@ def dev(project: Path) -> Iterator[subprocess.Popen[bytes]]:
     until(lambda: session.poll() is not None or "Ctrl-C" in log.read_text(), timeout=60)
     assert session.poll() is None, log.read_text()
     yield session
+    # Whatever the tests did in it.
+    assert (found := runlane("verify", folder=project)).code == 0, found.out
     session.send_signal(signal.SIGINT)
     assert session.wait(60) == 0, log.read_text()
     assert not (project / ".runlane/env").exists()

@@ -51,6 +51,39 @@ def test_any_number_of_copies_in_any_order_makes_one_attempt_each(open_world: Op
         assert world.lane.events(run_id).count("run.claimed") == 1
 
 
+@pytest.mark.parametrize("copies", [0, 1, 2, 3])
+def test_any_number_of_copies_of_a_hint_makes_one_attempt_each(open_world: OpenWorld, copies: int) -> None:
+    world = open_world([noop])
+    runs = [world.runlane.trigger(noop, number, delay="60s").run.run_id for number in range(9)]
+    hints = [hint for hint in world.wire.delayed for _ in range(copies)]
+    assert len(hints) == copies * len(runs)
+    for run_id in runs:
+        world.lane.age_timer(run_id)
+    random.Random(copies).shuffle(hints)
+    for start in range(0, len(hints), 10):
+        assert world.deliver(*hints[start : start + 10]) == OK
+        world.deliver_sent()
+    if not copies:
+        world.tick()
+        world.deliver_sent()
+    assert world.statuses(runs) == {Status.SUCCEEDED}
+    for run_id in runs:
+        assert world.lane.events(run_id).count("run.claimed") == 1
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_any_number_of_copies_in_a_message_group_makes_one_attempt_each(open_world: OpenWorld, copies: int) -> None:
+    world = open_world([noop], ordered=["main"])
+    runs = [result.run.run_id for result in world.runlane.trigger_many(noop, range(9))]
+    while world.wire.sent:
+        records = [(one.concurrency_key or "", one) for one in world.wire.take() for _ in range(copies)]
+        for start in range(0, len(records), 10):
+            assert world.deliver_fifo(*records[start : start + 10]) == []
+    assert world.statuses(runs) == {Status.SUCCEEDED}
+    for run_id in runs:
+        assert world.lane.events(run_id).count("run.claimed") == 1
+
+
 def test_copies_delivered_to_two_invocations_at_once_make_one_attempt_each(open_world: OpenWorld) -> None:
     inside, gate = threading.Semaphore(0), threading.Event()
 

@@ -16,6 +16,7 @@ def shop(runlane_database: str) -> Iterator[Runlane]:
     made = catalog.shop()
     with on_database(made, runlane_database):
         yield made
+        assert made.verify().holds
 
 
 @pytest.fixture
