@@ -245,20 +245,20 @@ END $$;
 
 -- Time partitions by the id itself: one a week, made ahead. Attached, not made in place: that would wait for every transaction that
 -- has used the table, and all others behind it. Answers how many were made. It runs as the schema's owner, since the
--- runtime's role owns no table; its names are constants and its numbers typed.
+-- runtime's role owns no table; its names are constants and its numbers typed. A week is one of hours: days are the session's time zone's.
 CREATE FUNCTION {schema}.ensure_partitions_v1(p_from timestamptz, p_weeks int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_table text; v_start timestamptz; v_name text; v_made int := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock(1919317612, 0);
     FOR i IN 0..least(p_weeks, 60) LOOP
-        v_start := date_trunc('week', p_from AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + i * interval '7 days';
+        v_start := date_trunc('week', p_from AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + i * interval '168 hours';
         FOREACH v_table IN ARRAY ARRAY['run', 'outcome', 'event'] LOOP
             v_name := v_table || to_char(v_start AT TIME ZONE 'UTC', '"_"YYYYMMDD');
             IF to_regclass(format('%I.%I', {literal}, v_name)) IS NULL THEN
                 EXECUTE format('CREATE TABLE %I.%I (LIKE %I.%I INCLUDING ALL)', {literal}, v_name, {literal}, v_table);
                 EXECUTE format('ALTER TABLE %I.%I ATTACH PARTITION %I.%I FOR VALUES FROM (%L) TO (%L)', {literal}, v_table, {literal}, v_name,
-                    {schema}.run_id_floor_v1(v_start), {schema}.run_id_floor_v1(v_start + interval '7 days'));
+                    {schema}.run_id_floor_v1(v_start), {schema}.run_id_floor_v1(v_start + interval '168 hours'));
                 v_made := v_made + 1;
             END IF;
         END LOOP;

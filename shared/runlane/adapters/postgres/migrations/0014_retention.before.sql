@@ -243,7 +243,7 @@ BEGIN
     action := 'none';
     INSERT INTO {schema}.retention (low, high, swept_to, keeps)
     SELECT x.low, x.high, x.low, false
-    FROM (SELECT {schema}.run_id_floor_v1(s.start) AS low, {schema}.run_id_floor_v1(s.start + interval '7 days') AS high
+    FROM (SELECT {schema}.run_id_floor_v1(s.start) AS low, {schema}.run_id_floor_v1(s.start + interval '168 hours') AS high
           FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
           CROSS JOIN LATERAL (SELECT to_date(substring(c.relname FROM '_(\d{8})$'), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start) s
           WHERE i.inhparent = format('%I.run', {literal})::regclass) x
