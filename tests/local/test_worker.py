@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ import pytest
 
 from runlane.adapters.local.faults import LocalLaneError
 from runlane.adapters.local.sqs import LocalQueue, LocalSqs
-from runlane.adapters.local.worker import load, spawn_worker
+from runlane.adapters.local.worker import Printable, load, spawn_worker
 from tests.waiting import has_ended, until
 
 pytestmark = pytest.mark.sqs
@@ -88,3 +89,14 @@ def test_a_worker_ends_with_the_process_that_spawned_it(sqs: LocalSqs, queue: Lo
 def test_a_path_that_names_no_handler_is_refused() -> None:
     with pytest.raises(LocalLaneError, match="module:attribute"):
         load("tests.local.handlers:missing")
+
+
+def test_nothing_a_terminal_obeys_is_logged() -> None:
+    try:
+        raise ValueError("\x9b2J\u202e\x7f\x1b[2J\ud800é")
+    except ValueError:
+        record = logging.LogRecord("odd", logging.ERROR, "", 0, "%s failed\r", ("é",), sys.exc_info())
+    lines = Printable("%(message)s").format(record).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert lines[1].startswith("Traceback")
+    assert r"\x9b2J\u202e\x7f" in lines[-1]

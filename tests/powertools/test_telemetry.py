@@ -85,3 +85,17 @@ def test_what_became_of_a_deliverys_runs_is_one_line_for_whoever_looks_on(capsys
     written = capsys.readouterr()
     assert written.out == ""
     assert re.fullmatch(r"\d\d:\d\d:\d\dZ  runs: 1 retrying, 3 succeeded\n", written.err)
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+def test_nothing_a_terminal_obeys_is_logged(capsys: pytest.CaptureFixture[str], metrics: bool) -> None:
+    odd = "\x1b[31m\x9b2J\u202e\x7f\ud800\u2028é"
+    telemetry = PowertoolsTelemetry(environment=odd, metrics=metrics)
+    telemetry.emit("attempt.failed", detail=odd, message_id=odd, reasons={odd: odd}, odd=ValueError(odd))
+    telemetry.flush()
+
+    written = "".join(capsys.readouterr())
+    assert written.isascii()
+    assert written.replace("\n", "").isprintable()
+    first = _lines(written)[0]
+    assert (first["environment"], first["detail"], first["message_id"], first["odd"]) == (odd, odd, odd, odd)

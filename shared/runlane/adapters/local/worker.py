@@ -34,7 +34,9 @@ ORPHAN_GRACE_SECONDS = 1.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(process)d %(name)s %(message)s")
+    log = logging.StreamHandler()
+    log.setFormatter(Printable("%(asctime)s %(process)d %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[log])
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -47,6 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     grace = timedelta(seconds=ORPHAN_GRACE_SECONDS if is_orphan else options.function_timeout)
     ended = [service.stop(grace) for service in services]
     return 0 if all(ended) else 1
+
+
+class Printable(logging.Formatter):
+    """Lines that a terminal only shows: an error's text comes from anywhere."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines = super().format(record).split("\n")
+        return "\n".join(line if line.isprintable() else ascii(line)[1:-1] for line in lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
