@@ -403,8 +403,8 @@ class Runlane:
         """Read the event history and the present state, and tell every broken invariant with the runs that break it; changes nothing.
 
         All of one snapshot, on a connection of its own. `since`: runs triggered and slots taken or given since then; `queue`: of one
-        queue; `run`: one run's own history and place, without the slots and counts of its partition. `limit`: violations named for each
-        invariant. `ContractError` `option_invalid` for a scope that cannot be; `NotFoundError` `run_not_found`.
+        queue; `run`: one run's own history and place, without the slots and counts of its partition. `limit` (1 to 1000): violations named
+        for each invariant. `ContractError` `option_invalid` for a scope that cannot be; `NotFoundError` `run_not_found`.
         """
         from runlane.services.operate.arguments import queue_name
         from runlane.services.operate.verify import verify

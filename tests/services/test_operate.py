@@ -181,3 +181,16 @@ def test_a_search_without_one_key_is_refused(bench: Bench, keys: dict[str, str])
     with pytest.raises(ContractError) as caught:
         bench.runlane.runs.find_active(ship, **keys)
     assert caught.value.meta["field"] == "singleton_key"
+
+
+@pytest.mark.parametrize(
+    ("field", "odd"),
+    [
+        *(("limit", limit) for limit in (0, -1, 10**30, 1001, "x", 1.5, True, None)),
+        *(("since", since) for since in ("x", 5, datetime(2026, 1, 1), datetime.max.replace(tzinfo=UTC))),  # noqa: DTZ001
+    ],
+)
+def test_an_odd_scope_of_verify_is_refused(bench: Bench, field: str, odd: Any) -> None:
+    with pytest.raises(ContractError) as caught:
+        bench.runlane.verify(**{field: odd})
+    assert (caught.value.code, caught.value.meta["field"]) == ("option_invalid", field)

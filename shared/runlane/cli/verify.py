@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Since = Annotated[str | None, typer.Option("--since", help="Only what happened since then: 2h ago, or an ISO time.", metavar="TIME")]
 OneQueue = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="QUEUE", autocompletion=complete_queue)]
 OneRun = Annotated[str | None, typer.Option("--run", help="Only this run's own history and place.", metavar="RUN_ID")]
-Faults = Annotated[int, typer.Option("--limit", help="Name at most so many faults of each check.", metavar="COUNT")]
+Faults = Annotated[int, typer.Option("--limit", help="Name at most so many faults of each check: 1 to 1000.", metavar="COUNT")]
 
 
 def verify(
