@@ -24,7 +24,7 @@ def test_every_target_is_explained_by_plain_make(target: str, help_text: str) ->
     assert re.search(rf"^make {target}\s+\S", help_text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("target", ["help", "demo", "dev", "test", "chaos", "soak", "e2e", "lint", "bench", "build"])
+@pytest.mark.parametrize("target", ["help", "demo", "dev", "test", "test-chaos", "chaos", "soak", "e2e", "lint", "bench", "build"])
 def test_a_command_is_one_line_that_calls_a_tool(target: str) -> None:
     assert target in PHONY
     recipe = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
@@ -35,4 +35,13 @@ def test_the_submission_check_runs_the_same_commands() -> None:
     script = ROOT / ".ci/run"
     assert os.access(script, os.X_OK)
     commands = [line for line in script.read_text().splitlines() if line.startswith("make ")]
-    assert commands == ["make lint", "make build", "make gate", "make e2e", "make test-thorough", "make test"]
+    assert commands == [
+        "make lint",
+        "make build",
+        "make gate",
+        "make e2e",
+        "make test-thorough",
+        "make test-chaos",
+        "make soak MINUTES=1",
+        "make test",
+    ]

@@ -6,17 +6,21 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import psycopg
 
 from runlane.adapters.local.postgres import LocalPostgres
 from tests.acceptance.failures.outage import Door
-from tests.chaos.stage import LEASE, ChaosStage
+from tests.chaos.stage import LEASE, TICK, ChaosStage
 from tests.waiting import PATIENCE
 
 OUTAGE = 1.0
 """Seconds that a server is away."""
+RECONNECTS = timedelta(seconds=TICK)
+"""A tick that lost its connection is followed by one that has another."""
+_OF_THE_DATABASE = ("connections cut", "Postgres killed")
 
 
 class Faults:
@@ -42,7 +46,10 @@ class Faults:
         weights = [weight for weight, _ in self._all.values()]
         chosen = name or self._random.choices(list(self._all), weights)[0]
         self.counts[chosen] += 1
+        began = datetime.now(UTC)
         self._all[chosen][1]()
+        if chosen in _OF_THE_DATABASE:
+            self._stage.outages.append((began, datetime.now(UTC) + RECONNECTS))
 
     def inject_all(self) -> None:
         for name in self._all:

@@ -62,7 +62,7 @@ def main() -> None:
         for seed in range(given.first, given.first + given.seeds):
             one = play(running, seed, given.runs)
             found += one.recoveries
-            lost = len(one.recoveries.after_kill)
+            lost = len(one.recoveries.after_expiry)
             times = f"{one.runs} runs in {one.seconds:.1f} s, {one.kills} kills, {lost} leases recovered"
             print(f"seed {seed}: {times}, {one.statuses}", flush=True)
     text = f"recovered after SIGKILL, lease {LEASE} s, tick {TICK} s: p50 {{:.2f}} s, p99 {{:.2f}} s, longest {{:.2f}} s"

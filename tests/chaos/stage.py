@@ -72,6 +72,8 @@ class ChaosStage:
     workers: list[WorkerProcess] = field(default_factory=list)
     ticker: WorkerProcess | None = None
     kills: list[Kill] = field(default_factory=list)
+    outages: list[tuple[datetime, datetime]] = field(default_factory=list)
+    """Of the database, or of the ways to it."""
 
     def start(self, workers: int = WORKERS) -> None:
         self.workers = [self._worker() for _ in range(workers)]
@@ -185,7 +187,8 @@ def check_history(stage: ChaosStage) -> None:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """Seconds to the recovery of every lease that a killed worker held: after the kill, and after the lease's end."""
+    """Seconds to the recovery of every lease that a killed worker held: after the kill, without those that an outage of the database came
+    in between of, and after the lease's end."""
 
     after_kill: tuple[float, ...]
     after_expiry: tuple[float, ...]
@@ -196,14 +199,17 @@ class Recoveries:
 
 def recoveries(stage: ChaosStage) -> Recoveries:
     query = "SELECT min(at) FROM runlane.event WHERE run_id = %s AND type = 'run.lease_expired' AND at >= %s"
-    found = [
-        (recovered_at - kill.at, recovered_at - expires_at)
-        for kill in stage.kills
-        for run_id, expires_at in kill.leases.items()
-        # None: the last thing that the process did was to end the run, or to say so again.
-        if (recovered_at := stage.value(query, run_id, kill.at)) is not None
-    ]
-    return Recoveries(*(tuple(one.total_seconds() for one in times) for times in (zip(*found, strict=True) if found else ((), ()))))
+    after_kill, after_expiry = [], []
+    for kill in stage.kills:
+        for run_id, expires_at in kill.leases.items():
+            recovered_at = stage.value(query, run_id, kill.at)
+            # None: the last thing that the process did was to end the run, or to say so again.
+            if recovered_at is None:
+                continue
+            after_expiry.append((recovered_at - expires_at).total_seconds())
+            if not any(began < recovered_at and kill.at < ended for began, ended in stage.outages):
+                after_kill.append((recovered_at - kill.at).total_seconds())
+    return Recoveries(tuple(after_kill), tuple(after_expiry))
 
 
 def percentile(values: tuple[float, ...], share: float) -> float:

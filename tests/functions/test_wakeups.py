@@ -144,6 +144,19 @@ def test_wakeups_of_an_earlier_attempt_start_the_later_one_once_and_those_of_a_p
     assert world.count("run") == 0
 
 
+def test_stored_meta_that_cannot_be_read_keeps_no_neighbour_from_starting(open_world: OpenWorld) -> None:
+    world = open_world([noop])
+    runs = [result.run.run_id for result in world.runlane.trigger_many(noop, range(5))]
+    deep = "[" * 5000 + "]" * 5000
+    world.lane.connection.execute(
+        "UPDATE runlane.run SET meta = %s::json, trace = %s::json WHERE run_id = %s", (f'{{"a":{"9" * 5000}}}', f'{{"a":{deep}}}', runs[0])
+    )
+    world.lane.connection.execute("UPDATE runlane.run SET payload = %s::json WHERE run_id = %s", (deep, runs[1]))
+    assert world.deliver(*world.wire.take()) == OK
+    assert [world.get(run_id).status for run_id in runs] == [Status.SUCCEEDED, Status.FAILED, *[Status.SUCCEEDED] * 3]
+    assert world.get(runs[1]).payload == deep
+
+
 @pytest.mark.parametrize(
     "body",
     ["", "null", "{}", "[]", "no json", '{"message":{},"type":"runlane.wakeup","version":1}', "\x00", '"' + "x" * 300_000 + '"'],

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from runlane.adapters.postgres.storage import PostgresStorage
 from runlane.domain.outcome import OutcomeKind, Settlement
@@ -34,6 +39,39 @@ def test_a_delayed_run_is_scheduled_and_its_hint_carries_the_delay(work: Lane) -
     assert (hint.hint, hint.delay, hint.concurrency_key) == (True, timedelta(minutes=5), "k")
     assert batch.runs[0].status is work.status(batch.runs[0].run_id) is Status.SCHEDULED
     assert tick(work) == []
+
+
+ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
+
+
+@pytest.mark.direct
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_delay_of_days_is_as_long_over_a_clock_change_of_the_database(lane: Lane, dsn: str, zone: str) -> None:
+    """A day of Postgres has 23 or 25 hours there, and a run would start early."""
+    lane.queues(Queue("work"))
+    now = datetime.now(ZoneInfo(zone))
+    offset = now.utcoffset()
+    delay = next(timedelta(days=days) for days in range(1, 366) if (now + timedelta(days=days)).utcoffset() != offset)
+    with closing(PostgresStorage(make_conninfo(dsn, options=f"-c timezone={zone}"))) as storage:
+        abroad = Lane(storage, lane.connection)
+        lengths = {"start_timeout": delay, "finish_timeout": delay}
+        delayed = abroad.trigger_one("work", delay=delay, idempotency_key="k", idempotency_ttl=delay, **lengths)
+        released, alike = ids(abroad.trigger(*[new_run("work", **lengths)] * 2).wakeups)
+        abroad.settle(settlement(abroad.claim_one(released), OutcomeKind.RELEASED, delay=delay))
+        with psycopg.connect(make_conninfo(dsn, options=f"-c timezone={zone}"), autocommit=True) as caller:
+            options = json.dumps({"delay": f"{delay.days} days", "start_timeout": f"{delay.days} days"})
+            (by_sql,) = caller.execute("SELECT runlane.trigger('t', '{}', 'work', %s)::text", (options,)).fetchone() or ()
+        abroad.storage.triggers.dispatch(["work"])
+    exactly = int(delay.total_seconds())
+    for run_id in (delayed, by_sql):
+        assert lane.value("SELECT extract(epoch FROM run_at - created_at)::int FROM runlane.run WHERE run_id = %s", run_id) == exactly
+    event = (
+        "SELECT extract(epoch FROM t.due_at - e.at)::int FROM runlane.timer t JOIN runlane.event e USING (run_id, seq) WHERE run_id = %s"
+    )
+    assert lane.value(event, released) == exactly
+    for run_id in (delayed, alike, by_sql):
+        deadline = "SELECT extract(epoch FROM max(d.at) - r.run_at)::int FROM runlane.deadline d JOIN runlane.run r USING (run_id)"
+        assert lane.value(f"{deadline} WHERE run_id = %s GROUP BY r.run_at", run_id) == exactly
 
 
 def test_a_run_at_is_kept_to_the_microsecond_and_a_past_one_is_now(work: Lane) -> None:

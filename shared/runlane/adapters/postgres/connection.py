@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Protocol
 
 import psycopg
-from psycopg import sql
-from psycopg.adapt import Loader
+from psycopg import adapters, sql
+from psycopg.adapt import Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from runlane.adapters.postgres.faults import translate
 from runlane.adapters.postgres.partitions import WEEKS_AHEAD, lacks_partition
+from runlane.adapters.postgres.rows import interval_literal
 from runlane.adapters.postgres.statements import statements_of
 
 Parameters = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -232,10 +234,18 @@ class _BytesLoader(Loader):
         return bytes(data)
 
 
+class _SecondsDumper(Dumper):
+    oid = adapters.types["interval"].oid
+
+    def dump(self, obj: timedelta) -> bytes:
+        return interval_literal(obj).encode()
+
+
 def _adapt(context: psycopg.Connection | psycopg.Cursor) -> None:
     # JSON stays text and ids stay strings: the layers above parse each once, into what they need.
     context.adapters.register_loader("json", _BytesLoader)
     context.adapters.register_loader("uuid", TextLoader)
+    context.adapters.register_dumper(timedelta, _SecondsDumper)
 
 
 def _is_dead(connection: psycopg.Connection) -> bool:

@@ -7,7 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import claim_batch, decode_json, encode_runs, recorded_run, sorted_ids, trigger_batch, wakeups
+from runlane.adapters.postgres.rows import (
+    claim_batch,
+    decode_json,
+    decode_object,
+    encode_runs,
+    recorded_run,
+    sorted_ids,
+    trigger_batch,
+    wakeups,
+)
 from runlane.domain.ids import RunId
 from runlane.domain.run import Status
 from runlane.ports.operations import ChildBatch, Origin, PruneFilter, PruneStep, RefusedOrigin, RescheduleAnswer, StartedRun
@@ -65,5 +74,15 @@ class PostgresOperationStore:
 def _origin(row: tuple[Any, ...]) -> Origin:
     run_id, task, queue, status, payload, tenant, concurrency_key, priority, singleton_key, meta, child_id = row
     return Origin(
-        run_id, task, queue, Status(status), payload.decode(), tenant, concurrency_key, priority, singleton_key, decode_json(meta), child_id
+        run_id,
+        task,
+        queue,
+        Status(status),
+        payload.decode(),
+        tenant,
+        concurrency_key,
+        priority,
+        singleton_key,
+        decode_object(meta),
+        child_id,
     )

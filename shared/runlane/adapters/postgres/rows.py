@@ -173,11 +173,28 @@ def decode_failure(value: Mapping[str, str] | None) -> Failure | None:
 
 
 def decode_json(text: bytes | None) -> Any:
-    return None if text is None else json.loads(text)
+    """What no door of ours let in, numbers or depths that Python does not read, is given as the text that it is."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.decode()
+
+
+def decode_object(text: bytes | None) -> Mapping[str, Any] | None:
+    """The same, where text would be no use; a run must not keep those that are claimed with it from starting."""
+    found = decode_json(text)
+    return found if isinstance(found, dict) else None
 
 
 def _interval(value: timedelta | None) -> str | None:
-    return None if value is None else f"{value.days} days {value.seconds}.{value.microseconds:06d} seconds"
+    return None if value is None else interval_literal(value)
+
+
+def interval_literal(value: timedelta) -> str:
+    """In seconds: what Postgres calls a day is 23 or 25 hours where the session's time zone changes its clocks."""
+    return f"{value.days * 86400 + value.seconds}.{value.microseconds:06d} seconds"
 
 
 # An effect is (kind, ord, run_id, verdict, queue, tenant, concurrency_key, due_at, due_in, detail).
@@ -246,7 +263,7 @@ def claim_batch(rows: Iterable[tuple[Any, ...]]) -> ClaimBatch:
 
 
 def _claimed(row: tuple[Any, ...]) -> ClaimedRun:
-    return ClaimedRun._make((*row[1:5], row[5].decode(), *row[6:14], decode_json(row[14]), decode_json(row[15])))
+    return ClaimedRun._make((*row[1:5], row[5].decode(), *row[6:14], decode_object(row[14]), decode_object(row[15])))
 
 
 def settle_batch(settlements: Sequence[Settlement], effects: Sequence[Effect]) -> SettleBatch:

@@ -10,7 +10,7 @@ from dataclasses import astuple
 from typing import Any
 
 from runlane.adapters.postgres.connection import Session
-from runlane.adapters.postgres.rows import decode_failure, decode_json, wakeups
+from runlane.adapters.postgres.rows import decode_failure, decode_json, decode_object, wakeups
 from runlane.domain.errors import ContractError
 from runlane.domain.event import EventType
 from runlane.domain.ids import RunId, parse_run_id
@@ -132,8 +132,8 @@ def _record(row: tuple[Any, ...]) -> RunRecord:
         start_timeout=start_timeout,
         finish_timeout=finish_timeout,
         actor=actor,
-        trace=decode_json(trace),
-        meta=decode_json(meta),
+        trace=decode_object(trace),
+        meta=decode_object(meta),
         lease_expires_at=lease_expires_at,
         cancellation_requested_at=cancellation_requested_at,
         source=Source(source),

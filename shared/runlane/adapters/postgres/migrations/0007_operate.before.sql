@@ -412,10 +412,32 @@ BEGIN
     RETURN QUERY SELECT * FROM {schema}.hint_ahead_v1(q, interval '15 minutes', 1000, v_now);
 END $$;
 
+-- What Postgres takes for JSON and Python does not read: numbers of more than 4,300 digits, and what nests too deep for it. Short text has
+-- neither, so it is not looked through.
+CREATE FUNCTION {schema}.json_fault_v1(p_value json) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE v_text text := p_value::text;
+BEGIN
+    IF length(v_text) <= 400 THEN
+        RETURN NULL;
+    END IF;
+    v_text := regexp_replace(v_text, '"([^"\\]|\\.)*"', '""', 'g');
+    IF length(v_text) > 4300 AND (SELECT max(length(x)) FROM regexp_split_to_table(v_text, '[^0-9]+') x) > 4300 THEN
+        RETURN 'has a number of more than 4300 digits; give it as text';
+    END IF;
+    v_text := regexp_replace(v_text, '[^][{}]', '', 'g');
+    IF length(v_text) > 400 AND (SELECT max(depth) FROM (
+        SELECT sum(CASE WHEN x IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY place) AS depth
+        FROM regexp_split_to_table(v_text, '') WITH ORDINALITY AS y(x, place)) z) > 200 THEN
+        RETURN 'nests deeper than 200; give it as text';
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- What the Python door checks, for callers that come by SQL: the field and the remedy, or NULL.
 CREATE FUNCTION {schema}.trigger_fault_v1(p_task text, p_payload json, p_queue text, p_options json) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
-DECLARE v_option record; v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
+DECLARE v_fault text; v_remedy text; v_option record; v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
     'idempotency_ttl', 'singleton_key', 'singleton_mode', 'max_attempts', 'start_timeout', 'finish_timeout', 'actor', 'trace', 'meta'];
 BEGIN
     IF p_task IS NULL OR p_task !~ '^[^:]{1,255}$' THEN
@@ -426,6 +448,11 @@ BEGIN
         RETURN 'payload: give JSON of at most 256 KiB, and JSON null rather than NULL';
     ELSIF json_typeof(p_options) IS DISTINCT FROM 'object' THEN
         RETURN 'options: give a JSON object';
+    ELSIF p_options::text ~ '(^|[^\\])(\\\\)*\\u0000' THEN
+        -- No operator looks into JSON that has it.
+        RETURN 'options: contain NUL, which Postgres cannot store; remove it';
+    ELSIF {schema}.json_fault_v1(p_payload) IS NOT NULL THEN
+        RETURN 'payload: ' || {schema}.json_fault_v1(p_payload);
     ELSIF p_options->>'delay' IS NOT NULL AND p_options->>'run_at' IS NOT NULL THEN
         RETURN 'delay, run_at: give one of them';
     END IF;
@@ -436,13 +463,19 @@ BEGIN
             IF json_typeof(v_option.value) <> 'object' THEN
                 RETURN format('%s: give a JSON object', v_option.key);
             END IF;
+            v_fault := {schema}.json_fault_v1(v_option.value);
+            IF v_fault IS NOT NULL THEN
+                RETURN format('%s: %s', v_option.key, v_fault);
+            END IF;
         ELSIF v_option.key IN ('delay', 'idempotency_ttl', 'start_timeout', 'finish_timeout') THEN
+            v_remedy := 'give 0 seconds to 100 years';
             IF v_option.text::interval < interval '0' OR v_option.text::interval > interval '100 years' THEN
-                RETURN format('%s: give 0 seconds to 100 years', v_option.key);
+                RETURN format('%s: %s', v_option.key, v_remedy);
             END IF;
         ELSIF v_option.key = 'run_at' THEN
+            v_remedy := 'give a time in the years 2 to 9998';
             IF v_option.text::timestamptz NOT BETWEEN '0002-01-01Z' AND '9998-12-31Z' THEN
-                RETURN 'run_at: give a time in the years 2 to 9998';
+                RETURN format('run_at: %s', v_remedy);
             END IF;
         ELSIF v_option.key = 'singleton_mode' THEN
             IF v_option.text NOT IN ('return', 'cancel', 'latest') THEN
@@ -451,19 +484,28 @@ BEGIN
                 RETURN 'singleton_mode: give a singleton_key with it';
             END IF;
         ELSIF v_option.key = 'priority' THEN
+            v_remedy := 'give -600 to 600 seconds';
             IF v_option.text::int NOT BETWEEN -600 AND 600 THEN
-                RETURN 'priority: give -600 to 600 seconds';
+                RETURN format('priority: %s', v_remedy);
             END IF;
         ELSIF v_option.key = 'max_attempts' THEN
+            v_remedy := 'give 1 to 32767';
             IF v_option.text::int NOT BETWEEN 1 AND 32767 THEN
-                RETURN 'max_attempts: give 1 to 32767';
+                RETURN format('max_attempts: %s', v_remedy);
             END IF;
         ELSIF length(v_option.text) NOT BETWEEN 1 AND 255 THEN
             RETURN format('%s: give 1 to 255 characters', v_option.key);
         END IF;
     END LOOP;
     RETURN NULL;
+EXCEPTION WHEN data_exception THEN
+    -- What does not read as what its option is.
+    RETURN format('%s: %s', v_option.key, v_remedy);
 END $$;
+
+-- A length of time in seconds: a day of Postgres is 23 or 25 hours where the session's time zone changes its clocks.
+CREATE FUNCTION {schema}.in_seconds_v1(p_text text) RETURNS interval
+LANGUAGE sql STABLE AS $$ SELECT make_interval(secs => extract(epoch FROM p_text::interval)::float8) $$;
 
 -- The SQL door: record one run in the caller's transaction, for callers that are not Python. Options are keys of NewRun.
 CREATE FUNCTION {schema}.trigger(task text, payload json, queue text, options json DEFAULT '{}') RETURNS uuid
@@ -476,11 +518,11 @@ BEGIN
     SELECT e.run_id INTO v_id FROM {schema}.record_runs_v1(json_build_array(json_build_object(
         'ord', 1, 'task', task, 'queue', queue, 'payload', payload,
         'tenant', options->>'tenant', 'concurrency_key', options->>'concurrency_key', 'priority', options->>'priority',
-        'delay', options->>'delay', 'run_at', options->>'run_at', 'idempotency_key', options->>'idempotency_key',
-        'idempotency_ttl', coalesce(options->>'idempotency_ttl', '30 days'), 'singleton_key', options->>'singleton_key',
+        'delay', {schema}.in_seconds_v1(options->>'delay'), 'run_at', options->>'run_at', 'idempotency_key', options->>'idempotency_key',
+        'idempotency_ttl', {schema}.in_seconds_v1(coalesce(options->>'idempotency_ttl', '30 days')), 'singleton_key', options->>'singleton_key',
         'singleton_mode', options->>'singleton_mode',
-        'max_attempts', options->>'max_attempts', 'start_timeout', options->>'start_timeout',
-        'finish_timeout', options->>'finish_timeout', 'actor', options->>'actor', 'trace', options->'trace', 'meta', options->'meta')),
+        'max_attempts', options->>'max_attempts', 'start_timeout', {schema}.in_seconds_v1(options->>'start_timeout'),
+        'finish_timeout', {schema}.in_seconds_v1(options->>'finish_timeout'), 'actor', options->>'actor', 'trace', options->'trace', 'meta', options->'meta')),
         false, clock_timestamp()) e;
     RETURN v_id;
 END $$;
