@@ -439,8 +439,9 @@ class Runlane:
         if self._lane.give_back is not None:
             try:
                 self._lane.give_back(records, failed)
-            except RunlaneError as error:
-                self._worker.telemetry.emit("return.failed", count=len(failed), error=error.code, detail=error.message)
+            except Exception as error:  # The work is done, and its answer must not be lost: the whole batch would come again.
+                code, detail = (error.code, error.message) if isinstance(error, RunlaneError) else (type(error).__name__, repr(error))
+                self._worker.telemetry.emit("return.failed", count=len(failed), error=code, detail=detail)
 
     def _parsed(self, message: Mapping[str, Any]) -> Record:
         if not isinstance(message, Mapping) or not isinstance(message_id := message.get("messageId"), str):

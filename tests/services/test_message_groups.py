@@ -311,7 +311,10 @@ def test_a_timer_that_comes_a_moment_early_is_held_and_then_published(bench: Ben
         ("arn:aws:sqs:us-east-1:1:work.fifo", None, ""),
         ("arn:aws:sqs:us-east-1:1:work", {"MessageGroupId": "fair"}, None),
         (None, {"MessageGroupId": "fair"}, None),
+        (10**5000, {"MessageGroupId": "fair"}, None),
+        ("arn:aws:sqs:us-east-1:1:work.fifo", {"MessageGroupId": 10**5000}, ""),
     ],
+    ids=["fifo", "no group", "no attributes", "standard", "no queue", "no text", "no text as group"],
 )
 def test_only_a_fifo_queues_group_puts_in_order(arn: str | None, attributes: Any, group: str | None) -> None:
     assert group_of({"eventSourceARN": arn, "attributes": attributes}) == group
@@ -347,13 +350,16 @@ def event(*records: Record) -> dict[str, Any]:
     return {"Records": [{**facts, "messageId": one.message_id, "attributes": {"MessageGroupId": one.group}} for one in records]}
 
 
+@pytest.mark.parametrize("trouble", [UnavailableError("transport_unavailable", "no"), ValueError("no")], ids=["foreseen", "unforeseen"])
 @pytest.mark.parametrize("seconds", [9.0, 2.0])
-def test_what_is_returned_is_shown_again_if_there_is_time_and_no_trouble_with_it_fails_the_answer(seconds: float) -> None:
+def test_what_is_returned_is_shown_again_if_there_is_time_and_no_trouble_with_it_fails_the_answer(
+    seconds: float, trouble: Exception
+) -> None:
     asked: list[Sequence[str]] = []
 
     def give_back(records: Sequence[Any], returned: Any) -> None:
         asked.append(list(returned))
-        raise UnavailableError("transport_unavailable", "no")
+        raise trouble
 
     def parse(body: str, environment: str) -> Any:
         raise ContractError("envelope_invalid", "no")

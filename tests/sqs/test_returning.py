@@ -48,6 +48,26 @@ def test_a_group_that_does_not_get_on_waits_longer_each_time(received: int, seco
     assert hidden(records, "m1", "m2") == {"m1": seconds, "m2": 0}, "what stands behind the first is held by it"
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [None, [], "x", {}, *({"ApproximateReceiveCount": count} for count in (None, "x", "", "0", "-5", "1.5", 10**5000, ["2"]))],
+    ids=lambda value: ascii(value)[:40] if not isinstance(value, dict) or 10**5000 not in value.values() else "huge",
+)
+def test_odd_attributes_are_a_first_receive(attributes: Any) -> None:
+    assert hidden([{**record("m1", "a"), "attributes": attributes}], "m1") == {"m1": 1}
+
+
+def test_a_count_without_end_is_as_long_as_any() -> None:
+    odd = record("m1", "a")
+    odd["attributes"]["ApproximateReceiveCount"] = "9" * 5000
+    assert hidden([odd], "m1") == {"m1": 900}
+
+
+def test_a_record_that_cannot_be_named_leaves_the_others_to_be_made_visible() -> None:
+    odd: dict[str, Any] = {"messageId": "m1", "eventSourceARN": ARN, "receiptHandle": None}
+    assert hidden([odd, record("m2", "b"), {**record("m3", "c"), "eventSourceARN": 7}], "m1", "m2", "m3") == {"m2": 1}
+
+
 def test_a_group_that_got_on_is_visible_at_once_and_others_are_judged_by_themselves() -> None:
     records = [record("m1", "a", 7), record("m2", "b", 3), record("m3", "a", 7), record("m4", "a", 7), record("m5", "c")]
     assert hidden(records, "m2", "m3", "m4") == {"m2": 4, "m3": 0, "m4": 0}

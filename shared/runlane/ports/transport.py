@@ -17,6 +17,12 @@ class DeliveryMessage(NamedTuple):
     trace: Mapping[str, str] | None = None
 
 
+def text_of(facts: Mapping[str, object], name: str) -> str:
+    """A text of what an event says about a message; "" when there is none. An event may hold anything, and not all of it can be written."""
+    found = facts.get(name)
+    return found if isinstance(found, str) else ""
+
+
 class Transport(Protocol):
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         """Send wakeups; results aligned with the input. Never raises for a failed send: that is a result."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from runlane.domain.ids import RunId
+from runlane.ports.transport import text_of
 
 
 class GroupedRecord(NamedTuple):
@@ -85,7 +86,7 @@ class MessageGroups:
 
 def group_of(message: Mapping[str, object]) -> str | None:
     """The message group of an SQS record as Lambda gets it; None from a standard queue, whose group ids put nothing in order."""
-    attributes = message.get("attributes")
-    if not str(message.get("eventSourceARN", "")).endswith(".fifo"):
+    if not text_of(message, "eventSourceARN").endswith(".fifo"):
         return None
-    return str(attributes.get("MessageGroupId", "")) if isinstance(attributes, Mapping) else ""
+    attributes = message.get("attributes")
+    return text_of(attributes, "MessageGroupId") if isinstance(attributes, Mapping) else ""

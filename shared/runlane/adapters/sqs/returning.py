@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from runlane.adapters.sqs.addresses import address_of
 from runlane.adapters.sqs.bindings import SqsBinding, physical_name
 from runlane.adapters.sqs.client import sqs_client
 from runlane.adapters.sqs.sources import SqsSource
+from runlane.ports.transport import text_of
 
 LONGEST = 900
 READ_TIMEOUT = 1.0
@@ -30,7 +32,7 @@ class SqsReturns:
     def __call__(self, records: Sequence[Record], returned: Collection[str]) -> None:
         """Make visible again what was returned of these records, as Lambda shows them; raises `UnavailableError`."""
         for name, source in self._sources.items():
-            mine = [record for record in records if str(record.get("eventSourceARN", "")).rpartition(":")[2] == name]
+            mine = [record for record in records if text_of(record, "eventSourceARN").rpartition(":")[2] == name]
             for seconds, receipts in _delays(mine, returned).items():
                 source.hide(receipts, seconds)
 
@@ -49,19 +51,23 @@ def _delays(records: Sequence[Record], returned: Collection[str]) -> dict[int, l
     moved: set[str] = set()
     held: set[str] = set()
     for record in records:
-        attributes = record.get("attributes", {})
-        group = str(attributes.get("MessageGroupId", ""))
+        attributes = record.get("attributes")
+        attributes = attributes if isinstance(attributes, Mapping) else {}
+        group = text_of(attributes, "MessageGroupId")
         if record["messageId"] not in returned:
             moved.add(group)
             continue
         is_stuck = group not in moved and group not in held
         held.add(group)
-        delays.setdefault(_backoff(attributes) if is_stuck else 0, []).append(str(record.get("receiptHandle", "")))
+        if receipt := text_of(record, "receiptHandle"):
+            delays.setdefault(_backoff(attributes) if is_stuck else 0, []).append(receipt)
     return delays
 
 
-def _backoff(attributes: Mapping[str, str]) -> int:
-    return _delay(int(attributes.get("ApproximateReceiveCount", "1")))
+def _backoff(attributes: Mapping[str, object]) -> int:
+    # What is no count is a first receive. More digits than any count has are cut: it is more than enough without them.
+    found = re.match("[0-9]{1,9}", text_of(attributes, "ApproximateReceiveCount"))
+    return _delay(max(1, int(found[0])) if found else 1)
 
 
 def _delay(received: int) -> int:
