@@ -30,6 +30,7 @@ from runlane.domain.durations import parse_duration
 from runlane.domain.errors import ConfigurationError
 from runlane.domain.nearest import did_you_mean
 from runlane.domain.queue import Queue
+from runlane.domain.shown import shown
 from runlane.runtime import Runlane
 from runlane.services.attempt import Middleware
 from runlane.services.lane import GiveBack, Lane
@@ -164,6 +165,8 @@ def migrate(
 
     `release`: the one that is deployed, after `previous`; it leaves some for the next, or for a person. None: a person migrates.
     """
+    if phase not in (None, "before", "after"):
+        raise ConfigurationError(f"phase: {shown(phase)} is none; give before or after, or leave it out for both")
     found = settings or read_settings()
     applied = _migrate_schema(found, phase, release, previous)
     if phase == "after":

@@ -138,6 +138,30 @@ def test_an_unknown_phase_fails_the_deploy(bucket: Bucket) -> None:
     assert bucket.bodies[0]["Status"] == "FAILED"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [{"RequestType": None}, {"ResourceProperties": None}, {"ResourceProperties": []}, {"ResourceProperties": {"Phase": "before"}}],
+    ids=ascii,
+)
+@pytest.mark.parametrize("kind", ["Create", "Update"])
+def test_an_event_that_cannot_be_read_is_answered_as_failed(bucket: Bucket, kind: str, odd: dict[str, Any]) -> None:
+    asked = event(bucket, kind, old=6) | odd
+    if odd == {"RequestType": None}:
+        del asked["RequestType"]
+    with pytest.raises((KeyError, AttributeError, TypeError)):
+        answer(asked, Migrations(), remaining=lambda: 900.0)
+    assert [body["Status"] for body in bucket.bodies] == ["FAILED"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"OldResourceProperties": None}, {"ResourceProperties": {"Phase": "before", "Release": "a:" + "9" * 5000}}], ids=["old", "huge"]
+)
+def test_what_says_nothing_of_the_release_before_migrates(bucket: Bucket, odd: dict[str, Any]) -> None:
+    migrate = Migrations()
+    answer(event(bucket, "Update", old=6) | odd, migrate, remaining=lambda: 900.0)
+    assert (len(migrate.asked), bucket.bodies[0]["Status"]) == (1, "SUCCESS")
+
+
 def test_what_takes_too_long_is_told_before_the_function_is_stopped_and_only_once(bucket: Bucket) -> None:
     answer(event(bucket), Migrations(0.3), remaining=lambda: module.MARGIN + 0.05)
     (body,) = bucket.bodies

@@ -17,6 +17,7 @@ _TRIES, _PATIENCE = 3, 5.0
 _LONGEST_REASON = 1500
 """Of the 4,096 bytes of an answer."""
 _PHASES = ("before", "after")
+_LONGEST_VERSION = 18
 
 
 class Migrate(Protocol):
@@ -31,7 +32,13 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
     is stopped: shortly before that CloudFormation is told that it took too long, rather than nothing until its own time-out.
     """
     replies = _Replies(event)
-    if not _steps_forward(event):
+    try:
+        goes_forward = _steps_forward(event)
+    except Exception as error:
+        # Unanswered, it would be waited for until a time-out of hours.
+        replies.send(_reason(error))
+        raise
+    if not goes_forward:
         replies.send(None)
         return
     watch = Timer(max(0.0, remaining() - MARGIN), replies.send, [_too_long(event)])
@@ -41,7 +48,7 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
         properties = event["ResourceProperties"]
         if properties.get("Phase") not in _PHASES:
             raise ValueError(f"Phase: {properties.get('Phase')!r} is not one of {', '.join(_PHASES)}")
-        release, previous = properties["Release"], event.get("OldResourceProperties", {}).get("Release")
+        release, previous = properties["Release"], (event.get("OldResourceProperties") or {}).get("Release")
         applied = migrate(properties["Phase"], release=release, previous=None if previous == release else previous)
     except Exception as error:
         replies.send(_reason(error))
@@ -54,7 +61,7 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
 def _steps_forward(event: Mapping[str, Any]) -> bool:
     if event["RequestType"] != "Update":
         return bool(event["RequestType"] == "Create")
-    before, now = _release(event.get("OldResourceProperties", {})), _release(event["ResourceProperties"])
+    before, now = _release(event.get("OldResourceProperties") or {}), _release(event["ResourceProperties"])
     # Versions of one layer are only ever counted up.
     return before is None or now is None or before[0] != now[0] or before[1] <= now[1]
 
@@ -62,7 +69,7 @@ def _steps_forward(event: Mapping[str, Any]) -> bool:
 def _release(properties: Mapping[str, Any]) -> tuple[str, int] | None:
     """The layer's name and its version."""
     layer, _, version = str(properties.get("Release", "")).rpartition(":")
-    return (layer, int(version)) if version.isdecimal() else None
+    return (layer, int(version)) if version.isdecimal() and len(version) <= _LONGEST_VERSION else None
 
 
 class _Replies:
@@ -116,7 +123,8 @@ def _reason(error: Exception) -> str:
 
 
 def _too_long(event: Mapping[str, Any]) -> str:
-    phase = event.get("ResourceProperties", {}).get("Phase")
+    properties = event.get("ResourceProperties")
+    phase = properties.get("Phase") if isinstance(properties, Mapping) else None
     return (
         f"the migrations of phase {phase} take longer than the 15 minutes of a function; what has been applied stays. "
         f"Run `runlane migrate --phase {phase}` by hand, with the login that owns the schema, and deploy again"
