@@ -41,13 +41,27 @@ def test_a_rotated_secret_is_read_again() -> None:
     assert conninfo_to_dict(source.conninfo(refresh=True))["password"] == "new"
 
 
-@pytest.mark.parametrize("text", ["not json", '{"password": "hunter2"}', "[]"])
+@pytest.mark.parametrize(
+    "text", ["not json", '{"password": "hunter2"}', "[]", "null", "[" * 100_000, "9" * 5000], ids=lambda text: text[:9]
+)
 def test_a_secret_of_another_form_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         SecretSource("arn", client=Secrets(text)).conninfo(refresh=False)
 
     assert "hunter2" not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+ODD = [7, ["hunter2"], "hunter2\0", "hunter2\ud800", {}]
+UNFIT = [(name, odd) for name in ("username", "password", "host", "port", "dbname") for odd in ODD if (name, odd) != ("port", 7)]
+
+
+@pytest.mark.parametrize(("name", "odd"), [*UNFIT, ("username", None), ("password", None), ("port", -1)], ids=ascii)
+def test_what_no_login_can_hold_is_named_and_not_shown(name: str, odd: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"its {name} is no text") as raised:
+        SecretSource("arn", client=Secrets(json.dumps({**SECRET, name: odd}))).conninfo(refresh=False)
+
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_secret_out_of_reach_is_unavailable() -> None:

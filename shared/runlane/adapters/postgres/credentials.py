@@ -63,17 +63,31 @@ class SecretSource:
             raise UnavailableError("credentials_unavailable", f"the database secret cannot be read ({type(error).__name__})") from error
         try:
             secret: Mapping[str, Any] = json.loads(text)
-            if {"username", "password"} <= secret.keys():
-                return secret
-        except (ValueError, AttributeError):
-            pass
-        # Without a cause: its text may hold the secret.
-        raise ConfigurationError(["the database secret is not the JSON that RDS keeps: username and password are needed"]) from None
+            is_complete = {"username", "password"} <= secret.keys()
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            is_complete = False
+        if not is_complete:
+            # Without a cause: its text may hold the secret.
+            raise ConfigurationError(["the database secret is not the JSON that RDS keeps: username and password are needed"]) from None
+        ConfigurationError.raise_if(
+            f"the database secret: its {name} is no text that a login can hold; store it as RDS does"
+            for name in ("username", "password", "host", "port", "dbname")
+            if not _fits(secret.get(name), is_needed=name in ("username", "password"), is_number=name == "port")
+        )
+        return secret
 
     def _secrets(self) -> Any:
         if self._client is None:
             self._client = _client("secretsmanager")
         return self._client
+
+
+def _fits(value: object, *, is_needed: bool, is_number: bool) -> bool:
+    if value is None:
+        return not is_needed
+    if is_number and isinstance(value, int):
+        return 0 <= value <= 65535
+    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 class TokenSource:
