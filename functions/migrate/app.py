@@ -15,7 +15,6 @@ def handler(event: dict[str, Any] | None, context: Any) -> dict[str, Any]:
 
     A stack's custom resource names `Phase` and `Release` in its properties, and is answered. By hand: `event["phase"]`, or everything.
     """
-    event = event or {}
-    if "ResponseURL" in event:
+    if event and "ResponseURL" in event:
         return migrate_for_stack(event, remaining=lambda: context.get_remaining_time_in_millis() / 1000)
-    return {"applied": list(migrate(phase=event.get("phase")))}
+    return {"applied": list(migrate(phase=(event or {}).get("phase")))}
