@@ -6,6 +6,7 @@ import re
 from typing import NewType
 
 from runlane.domain.errors import ContractError
+from runlane.domain.excerpt import unstorable
 from runlane.domain.shown import shown
 
 RunId = NewType("RunId", str)
@@ -54,11 +55,7 @@ def _text_fault(value: object) -> str | None:
         return f"is empty; give 1 to {MAX_LENGTH} characters"
     if len(value) > MAX_LENGTH:
         return f"has {len(value)} characters; give at most {MAX_LENGTH}, for example a hash of the longer text"
-    if "\0" in value:
-        return "contains NUL, which Postgres cannot store; remove it"
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        return "contains a lone surrogate, which UTF-8 cannot encode; give valid Unicode"
-    return None
+    return unstorable(value)
 
 
 def _colon_fault(value: str) -> str | None:

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from runlane.adapters.postgres.trust import region_of, with_verified_tls
 from runlane.domain.errors import ConfigurationError, UnavailableError
+from runlane.domain.excerpt import unstorable
 
 TOKEN_AGE = 600.0
 """Seconds after which another token is made. The database takes one for 15 minutes, by its own clock."""
@@ -87,7 +88,7 @@ def _fits(value: object, *, is_needed: bool, is_number: bool) -> bool:
         return not is_needed
     if is_number and isinstance(value, int):
         return 0 <= value <= 65535
-    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, str) and unstorable(value) is None
 
 
 class TokenSource:
