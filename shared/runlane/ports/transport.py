@@ -23,6 +23,12 @@ def text_of(facts: Mapping[str, object], name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def attributes_of(message: Mapping[str, object]) -> Mapping[str, object]:
+    """What SQS says of a message, as Lambda shows it; nothing where the event says something else."""
+    found = message.get("attributes")
+    return found if isinstance(found, Mapping) else {}
+
+
 class Transport(Protocol):
     def publish(self, wakeups: Sequence[Wakeup]) -> tuple[PublishResult, ...]:
         """Send wakeups; results aligned with the input. Never raises for a failed send: that is a result."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from runlane.domain.ids import RunId
-from runlane.ports.transport import text_of
+from runlane.ports.transport import attributes_of, text_of
 
 
 class GroupedRecord(NamedTuple):
@@ -88,5 +88,4 @@ def group_of(message: Mapping[str, object]) -> str | None:
     """The message group of an SQS record as Lambda gets it; None from a standard queue, whose group ids put nothing in order."""
     if not text_of(message, "eventSourceARN").endswith(".fifo"):
         return None
-    attributes = message.get("attributes")
-    return text_of(attributes, "MessageGroupId") if isinstance(attributes, Mapping) else ""
+    return text_of(attributes_of(message), "MessageGroupId")

@@ -11,7 +11,7 @@ from runlane.adapters.sqs.addresses import address_of
 from runlane.adapters.sqs.bindings import SqsBinding, physical_name
 from runlane.adapters.sqs.client import sqs_client
 from runlane.adapters.sqs.sources import SqsSource
-from runlane.ports.transport import text_of
+from runlane.ports.transport import attributes_of, text_of
 
 LONGEST = 900
 READ_TIMEOUT = 1.0
@@ -51,8 +51,7 @@ def _delays(records: Sequence[Record], returned: Collection[str]) -> dict[int, l
     moved: set[str] = set()
     held: set[str] = set()
     for record in records:
-        attributes = record.get("attributes")
-        attributes = attributes if isinstance(attributes, Mapping) else {}
+        attributes = attributes_of(record)
         group = text_of(attributes, "MessageGroupId")
         if record["messageId"] not in returned:
             moved.add(group)
