@@ -32,15 +32,17 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
     is stopped: shortly before that CloudFormation is told that it took too long, rather than nothing until its own time-out.
     """
     replies = _Replies(event)
+    # What is not answered is waited for until a time-out of hours.
     try:
-        goes_forward = _steps_forward(event)
+        applied = _migrated(event, migrate, replies, remaining) if _steps_forward(event) else 0
     except Exception as error:
-        # Unanswered, it would be waited for until a time-out of hours.
         replies.send(_reason(error))
         raise
-    if not goes_forward:
-        replies.send(None)
-        return
+    replies.send(None, applied=applied)
+
+
+def _migrated(event: Mapping[str, Any], migrate: Migrate, replies: _Replies, remaining: Callable[[], float]) -> int:
+    """How many migrations were applied."""
     watch = Timer(max(0.0, remaining() - MARGIN), replies.send, [_too_long(event)])
     watch.daemon = True
     watch.start()
@@ -49,13 +51,9 @@ def answer(event: Mapping[str, Any], migrate: Migrate, *, remaining: Callable[[]
         if properties.get("Phase") not in _PHASES:
             raise ValueError(f"Phase: {properties.get('Phase')!r} is not one of {', '.join(_PHASES)}")
         release, previous = properties["Release"], (event.get("OldResourceProperties") or {}).get("Release")
-        applied = migrate(properties["Phase"], release=release, previous=None if previous == release else previous)
-    except Exception as error:
-        replies.send(_reason(error))
-        raise
+        return len(migrate(properties["Phase"], release=release, previous=None if previous == release else previous))
     finally:
         watch.cancel()
-    replies.send(None, applied=len(applied))
 
 
 def _steps_forward(event: Mapping[str, Any]) -> bool:
@@ -123,8 +121,7 @@ def _reason(error: Exception) -> str:
 
 
 def _too_long(event: Mapping[str, Any]) -> str:
-    properties = event.get("ResourceProperties")
-    phase = properties.get("Phase") if isinstance(properties, Mapping) else None
+    phase = event["ResourceProperties"].get("Phase")
     return (
         f"the migrations of phase {phase} take longer than the 15 minutes of a function; what has been applied stays. "
         f"Run `runlane migrate --phase {phase}` by hand, with the login that owns the schema, and deploy again"
