@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +23,8 @@ from tests.functions.world import World
 from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
-LEASE = 0.6
+LEASE, LONGER_LEASE = 0.6, 1.5
+MANY = 30
 VERBS = ("heartbeat", "read_leases")
 
 
@@ -105,3 +107,34 @@ def test_one_that_goes_on_before_the_recovery_keeps_its_lease(open_world: OpenWo
     assert delivery.result() == {"batchItemFailures": []}
     record = world.get(run_id)
     assert (record.status, record.attempt, record.result) == (Status.SUCCEEDED, 1, "kept")
+
+
+def test_heartbeats_that_fail_everywhere_start_nothing_twice_and_take_nothing_more(open_world: OpenWorld, pool: ThreadPoolExecutor) -> None:
+    """river#1321: each worker looked dead to the others."""
+    goes_on, attempts = Event(), []
+
+    @task("slow")
+    async def slow(number: int) -> None:
+        attempts.append(number)
+        while not goes_on.is_set():
+            await asyncio.sleep(0.01)
+
+    world = open_world([slow], lease_duration=f"{LONGER_LEASE}s", worker_concurrency=MANY + 5)
+    runs = [world.runlane.trigger(slow, number).run.run_id for number in range(MANY)]
+
+    delivery = pool.submit(world.deliver, *world.wire.take())
+    try:
+        until(lambda: len(attempts) == MANY)
+        with no_heartbeat():
+            until(lambda: world.count("lease WHERE expires_at < clock_timestamp()") == MANY)
+            # Others see expired leases only; this worker knows that it cannot keep what it has.
+            assert world.tick()["counts"]["recover_leases"] == 0
+            assert world.runlane._worker.room == 0
+        until(lambda: world.count("lease WHERE expires_at > clock_timestamp()") == MANY)
+        until(lambda: world.runlane._worker.room == 5)
+        assert world.tick()["counts"]["recover_leases"] == 0
+    finally:
+        goes_on.set()
+    assert delivery.result() == {"batchItemFailures": []}
+    assert sorted(attempts) == list(range(MANY))
+    assert world.statuses(runs) == {Status.SUCCEEDED}
