@@ -76,6 +76,7 @@ def test_it_records_a_run_with_every_option(lane: Lane) -> None:
         ("priority", {"priority": 1e99}),
         ("max_attempts", {"max_attempts": "3.5"}),
         ("options", {"tenant": "a\0b"}),
+        ("options", {"tenant": "a\ud800b"}),
         ("options", {"meta": {"a": "\\\0"}}),
     ],
 )

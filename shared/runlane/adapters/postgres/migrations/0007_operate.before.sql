@@ -437,7 +437,9 @@ END $$;
 -- What the Python door checks, for callers that come by SQL: the field and the remedy, or NULL.
 CREATE FUNCTION {schema}.trigger_fault_v1(p_task text, p_payload json, p_queue text, p_options json) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
-DECLARE v_fault text; v_remedy text; v_option record; v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
+DECLARE
+    v_fault text; v_field text := 'options'; v_remedy text := 'contain text that Postgres cannot read; give valid Unicode'; v_option record;
+    v_known text[] := ARRAY['tenant', 'concurrency_key', 'priority', 'delay', 'run_at', 'idempotency_key',
     'idempotency_ttl', 'singleton_key', 'singleton_mode', 'max_attempts', 'start_timeout', 'finish_timeout', 'actor', 'trace', 'meta'];
 BEGIN
     IF p_task IS NULL OR p_task !~ '^[^:]{1,255}$' THEN
@@ -457,6 +459,7 @@ BEGIN
         RETURN 'delay, run_at: give one of them';
     END IF;
     FOR v_option IN SELECT key, value, value #>> '{}' AS text FROM json_each(p_options) WHERE json_typeof(value) <> 'null' LOOP
+        v_field := v_option.key;
         IF v_option.key <> ALL (v_known) THEN
             RETURN format('options: %s is none; there are %s', left(v_option.key, 64), array_to_string(v_known, ', '));
         ELSIF v_option.key IN ('trace', 'meta') THEN
@@ -500,7 +503,7 @@ BEGIN
     RETURN NULL;
 EXCEPTION WHEN data_exception THEN
     -- What does not read as what its option is.
-    RETURN format('%s: %s', v_option.key, v_remedy);
+    RETURN format('%s: %s', v_field, v_remedy);
 END $$;
 
 -- A length of time in seconds: a day of Postgres is 23 or 25 hours where the session's time zone changes its clocks.
